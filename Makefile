@@ -1,0 +1,44 @@
+# The front door. Every target creates the environment it needs: there is no step before it.
+PYTHON ?= python3
+BIN := .venv/bin
+ENV := .venv/.complete
+
+.PHONY: run test quick lint bench fuzz lock format clean
+
+run: $(ENV)  ## the main job; until there is a cluster: a tour of the protocol
+	$(BIN)/quorate tour
+
+test: $(ENV)  ## everything, with the minutes of each part
+	$(BIN)/python tools/run_parts.py pure interop fuzz readme
+
+quick: $(ENV)  ## the pure tests alone
+	$(BIN)/python tools/run_parts.py pure
+
+lint: $(ENV)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: $(ENV)  ## both sides in one run, as ratios
+	$(BIN)/python -m bench
+
+fuzz: $(ENV)  ## like the fuzz part of `make test`, but for ten minutes
+	QUORATE_FUZZ_SECONDS=600 $(BIN)/python tools/run_parts.py fuzz
+
+format: $(ENV)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+lock: $(ENV)  ## after a change of dependencies in pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --all-extras --no-header --no-annotate \
+		--python-version 3.11 --upgrade pyproject.toml --output-file requirements.lock
+
+$(ENV): requirements.lock pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements.lock
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	touch $@
+
+clean:
+	rm -rf .venv build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

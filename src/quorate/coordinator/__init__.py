@@ -1,0 +1,1 @@
+"""Groups and transactions: their state is a fold over their own log. Pure."""

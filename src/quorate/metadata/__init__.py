@@ -1,0 +1,1 @@
+"""What the metadata log means. Pure."""

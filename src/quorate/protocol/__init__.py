@@ -1,0 +1,1 @@
+"""What the bytes mean: messages, record batches and error codes of the Kafka protocol. Pure."""

@@ -1,0 +1,197 @@
+"""Frames: a size, a header and a body, as they follow each other on a connection.
+
+Which header goes with a body: flexible bodies have flexible headers (request v2, response v1), others have
+the plain ones (v1, v0). Two exceptions. The response to ApiVersions always has header v0, because a client
+that asked in a version we do not know must be able to read the answer. ControlledShutdown v0 is older than
+client ids, and has request header v0.
+
+Header and body are decoded by one compiled function, chosen by the first four bytes of the frame.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sized
+from functools import cache
+from typing import Final
+
+from quorate.protocol import decoder, encoder
+from quorate.protocol.api import request_class, response_class
+from quorate.protocol.api.brokers import EnvelopeRequest
+from quorate.protocol.api.connection import RequestHeader, ResponseHeader
+from quorate.protocol.codec import (
+    Sequence,
+    decode_prefix,
+    decoder_of,
+    encoder_of,
+    explain_decoding,
+    explain_encoding,
+    part_encoder_of,
+)
+from quorate.protocol.decoder import Decoder
+from quorate.protocol.errors import ProtocolError
+from quorate.protocol.layout import layout
+from quorate.protocol.message import Request, Response
+from quorate.protocol.types import Buffer
+
+__all__ = [
+    "decode_request",
+    "decode_request_header",
+    "decode_response",
+    "encode_request",
+    "encode_response",
+    "encode_response_parts",
+    "open_envelope",
+    "request_header_version",
+    "response_header_version",
+]
+
+SIZE: Final = struct.Struct(">i")
+_CONTROLLED_SHUTDOWN: Final = 7
+_API_VERSIONS: Final = 18
+_NO_SIZE: Final = bytes(4)
+
+
+def request_header_version(key: int, version: int) -> int:
+    """The version of the header that a request of this key and version has."""
+    if key == _CONTROLLED_SHUTDOWN and version == 0:
+        return 0
+    return 2 if version in request_class(key).__flexible__ else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """The version of the header that the response to this key and version has."""
+    if key == _API_VERSIONS:
+        return 0
+    return 1 if version in response_class(key).__flexible__ else 0
+
+
+def decode_request(
+    buffer: Buffer, position: int = 0, end: int | None = None
+) -> tuple[RequestHeader, Request]:
+    """The header and the request in `buffer[position:end]`, a frame without its size.
+
+    A key or version that nobody knows is a `ProtocolError` with code UNSUPPORTED_VERSION.
+    """
+    stop = len(buffer) if end is None else end
+    begin = bytes(buffer[position : position + 4])
+    decode = _decoders.get((begin, buffer.__class__ is memoryview))
+    if decode is None:
+        decode = _new_decoder(begin, buffer)
+    try:
+        header, request = decode(buffer, position, stop)
+    except decoder.FAILURES as error:
+        raise explain_decoding(_sequence(begin), buffer, position, stop) from error
+    return header, request
+
+
+def decode_request_header(
+    buffer: Buffer, position: int = 0, end: int | None = None
+) -> tuple[RequestHeader, int]:
+    """The header of a request, and where the body begins, even if its version is too new for us."""
+    stop = len(buffer) if end is None else end
+    key, version = _key_and_version(bytes(buffer[position : position + 4]))
+    return decode_prefix(RequestHeader, request_header_version(key, version), buffer, position, stop)
+
+
+def decode_response(
+    key: int, version: int, buffer: Buffer, position: int = 0, end: int | None = None
+) -> tuple[ResponseHeader, Response]:
+    """The header and the response in `buffer[position:end]`, a frame without its size."""
+    stop = len(buffer) if end is None else end
+    sequence = _response_sequence(key, version)
+    try:
+        header, response = decoder_of(sequence, buffer)(buffer, position, stop)
+    except decoder.FAILURES as error:
+        raise explain_decoding(sequence, buffer, position, stop) from error
+    return header, response
+
+
+def encode_request(request: Request, version: int, correlation_id: int, client_id: str | None) -> bytearray:
+    """A frame, size included."""
+    header = RequestHeader(
+        request_api_key=request.__key__,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    sequence = _request_sequence(request.__key__, version)
+    if sequence[0][1] == 0:
+        header.client_id = ""
+    out = bytearray(_NO_SIZE)
+    try:
+        encoder_of(sequence)(header, request, out)
+    except encoder.FAILURES as error:
+        raise explain_encoding(sequence, (header, request)) from error
+    SIZE.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def encode_response(response: Response, version: int, correlation_id: int) -> bytearray:
+    """A frame, size included."""
+    sequence = _response_sequence(response.__key__, version)
+    header = ResponseHeader(correlation_id=correlation_id)
+    out = bytearray(_NO_SIZE)
+    try:
+        encoder_of(sequence)(header, response, out)
+    except encoder.FAILURES as error:
+        raise explain_encoding(sequence, (header, response)) from error
+    SIZE.pack_into(out, 0, len(out) - 4)
+    return out
+
+
+def encode_response_parts(response: Response, version: int, correlation_id: int) -> list[Sized]:
+    """A frame, size included, as a list of parts: large record sets stand in it as they are."""
+    sequence = _response_sequence(response.__key__, version)
+    header = ResponseHeader(correlation_id=correlation_id)
+    out = bytearray(_NO_SIZE)
+    parts: list[Sized] = []
+    try:
+        parts.append(part_encoder_of(sequence)(header, response, out, parts))
+    except encoder.FAILURES as error:
+        raise explain_encoding(sequence, (header, response)) from error
+    SIZE.pack_into(out, 0, sum(map(len, parts)) - 4)
+    return parts
+
+
+def open_envelope(envelope: EnvelopeRequest) -> tuple[RequestHeader, Request]:
+    """The request inside an Envelope. An Envelope in an Envelope is refused before it is decoded."""
+    data = envelope.request_data
+    if _key_and_version(bytes(data[:4]))[0] == EnvelopeRequest.__key__:
+        reason = "an Envelope inside an Envelope"
+        raise ProtocolError("EnvelopeRequest", 0, "request_data", 0, reason)
+    return decode_request(data)
+
+
+_decoders: dict[tuple[bytes, bool], Decoder] = {}
+
+
+def _new_decoder(begin: bytes, buffer: Buffer) -> Decoder:
+    made = _decoders[begin, buffer.__class__ is memoryview] = decoder_of(_sequence(begin), buffer)
+    return made
+
+
+def _sequence(begin: bytes) -> Sequence:
+    return _request_sequence(*_key_and_version(begin))
+
+
+def _key_and_version(begin: bytes) -> tuple[int, int]:
+    if len(begin) < 4:
+        reason = f"a request of {len(begin)} bytes"
+        raise ProtocolError("RequestHeader", None, "request_api_key", len(begin), reason)
+    key, version = struct.unpack(">hh", begin)
+    return key, version
+
+
+@cache
+def _request_sequence(key: int, version: int) -> Sequence:
+    cls = request_class(key)
+    layout(cls, version)  # refuses an unknown version
+    return (RequestHeader, request_header_version(key, version)), (cls, version)
+
+
+@cache
+def _response_sequence(key: int, version: int) -> Sequence:
+    cls = response_class(key)
+    layout(cls, version)
+    return (ResponseHeader, response_header_version(key, version)), (cls, version)

@@ -1,0 +1,1 @@
+"""Agreement on one log. Pure."""
