@@ -4,7 +4,7 @@
 them, and starts it. Jars and classes are kept in `build/apache/`, so only the first start is slow.
 
     with ApacheOracle.start(PINNED) as apache:
-        assert apache.roundtrip("RequestHeader", 2, data) == data
+        assert apache.roundtrip("RequestHeader", 2, data).data == data
 """
 
 import fcntl
@@ -49,6 +49,13 @@ class ErrorConstant(NamedTuple):
     code: int
     name: str
     retriable: bool
+
+
+class Confirmed(NamedTuple):
+    """What Apache's class wrote after it had read a message, and the fields that it saw, as JSON."""
+
+    data: bytes
+    fields: str
 
 
 class Api(NamedTuple):
@@ -121,18 +128,18 @@ class ApacheOracle:
         if self._process.returncode == 0:
             self._stderr.unlink(missing_ok=True)
 
-    def roundtrip(self, name: str, version: int, data: bytes) -> bytes:
-        """The bytes that Apache's class writes after it has read `data`, all of it."""
-        return bytes.fromhex(self._ask(_roundtrip_question(name, version, data)))
+    def roundtrip(self, name: str, version: int, data: bytes) -> Confirmed:
+        """What Apache's class makes of `data`, all of it."""
+        return _confirmed(self._ask(_roundtrip_question(name, version, data)))
 
-    def roundtrip_many(self, messages: Iterable[tuple[str, int, bytes]]) -> list[bytes | OracleError]:
+    def roundtrip_many(self, messages: Iterable[tuple[str, int, bytes]]) -> list[Confirmed | OracleError]:
         """Many round trips without a wait between them. A refusal is a value, in its message's place."""
         questions = [_roundtrip_question(*message) for message in messages]
-        answers: list[bytes | OracleError] = []
+        answers: list[Confirmed | OracleError] = []
         with self._writing(questions):
             for _ in questions:
                 try:
-                    answers.append(bytes.fromhex(self._answer()))
+                    answers.append(_confirmed(self._answer()))
                 except OracleError as refusal:
                     answers.append(refusal)
         return answers
@@ -215,6 +222,11 @@ class ApacheOracle:
             ended = "closed its output"
         stderr = self._stderr.read_text(errors="replace")
         return OracleDiedError(f"Apache {self.release} {ended}; {self._stderr} ends:\n{_tail(stderr)}")
+
+
+def _confirmed(answer: str) -> Confirmed:
+    data, _, fields = answer.partition(" ")
+    return Confirmed(bytes.fromhex(data), fields)
 
 
 def _roundtrip_question(name: str, version: int, data: bytes) -> str:

@@ -116,8 +116,8 @@ class ConsumerGroupMemberMetadataValue(Record, key=5, versions="0", flexible="0+
             name: String
             metadata: Bytes
 
-        session_timeout_ms: Int32
-        supported_protocols: Array[ClassicProtocol]
+        session_timeout_ms: Int32 = 0
+        supported_protocols: Array[ClassicProtocol] = field(default=())
 
     instance_id: String | None
     rack_id: String | None
@@ -127,7 +127,9 @@ class ConsumerGroupMemberMetadataValue(Record, key=5, versions="0", flexible="0+
     subscribed_topic_regex: String | None
     rebalance_timeout_ms: Int32 = -1
     server_assignor: String | None
-    classic_member_metadata: ClassicMemberMetadata | None = field(default=None, nullable="0+", tag=0)
+    classic_member_metadata: ClassicMemberMetadata | None = field(
+        default=ClassicMemberMetadata, nullable="0+", tag=0
+    )
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Record, key=6, versions="0", flexible="none"):
@@ -173,7 +175,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Record, key=8, versions="0", fle
     class TopicPartitions(Struct):
         topic_id: Uuid
         partitions: Array[Int32]
-        assignment_epochs: Array[Int32] | None = field(default=None, tag=0)
+        assignment_epochs: Array[Int32] | None = field(default=(), tag=0)
 
     member_epoch: Int32
     previous_member_epoch: Int32

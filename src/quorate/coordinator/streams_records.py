@@ -20,7 +20,7 @@ class StreamsGroupMetadataValue(Record, key=17, versions="0", flexible="0+"):
     epoch: Int32
     metadata_hash: Int64
     validated_topology_epoch: Int32 = field(default=-1, tag=0)
-    last_assignment_configs: Array[LastAssignmentConfig] | None = field(default=None, tag=1)
+    last_assignment_configs: Array[LastAssignmentConfig] | None = field(default=(), tag=1)
 
 
 class StreamsGroupMemberMetadataKey(Record, key=19, versions="0", flexible="none"):
@@ -97,7 +97,7 @@ class StreamsGroupCurrentMemberAssignmentValue(Record, key=22, versions="0", fle
     class TaskIds(Struct):
         subtopology_id: String
         partitions: Array[Int32]
-        assignment_epochs: Array[Int32] | None = field(default=None, tag=0)
+        assignment_epochs: Array[Int32] | None = field(default=(), tag=0)
 
     member_epoch: Int32
     previous_member_epoch: Int32

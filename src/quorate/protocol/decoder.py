@@ -126,6 +126,8 @@ class _Source:
     def default(self, target: str, default: object) -> None:
         if default == ():
             self.line(f"{target} = []")
+        elif isinstance(default, type):
+            self.line(f"{target} = {self.constant('C', default)}()")
         elif default is None or isinstance(default, (bool, int)):
             self.line(f"{target} = {default!r}")
         else:

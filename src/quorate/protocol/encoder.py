@@ -163,18 +163,22 @@ class _Source:
     def tag_is_set(self, each: FieldLayout, expression: str) -> str:
         """A tagged field travels only when it differs from its default."""
         if isinstance(each.kind, StructOf):
-            present = f"{expression} is not None"
-            if each.nullable:
-                return present
             default = self.constant("D", _all_defaults(each.kind.layout), ("struct", each.kind.layout.struct))
-            return f"{present} and {expression} != {default}"
+            if each.default is None:
+                return f"{expression} is not None and {expression} != {default}"
+            return f"{expression} != {default}"
         return self.differs(expression, each.default)
 
     def tagged_value(self, each: FieldLayout, expression: str) -> None:
         if isinstance(each.kind, StructOf):
             if each.nullable:
+                self.line(f"if {expression} is None: add(0)")
+                self.line("else:")
+                self.indent += 1
                 self.line("add(1)")
             self.struct_value(each.kind, expression)
+            self.flush()
+            self.indent -= each.nullable
         else:
             self.value(each.kind, each, expression)
 

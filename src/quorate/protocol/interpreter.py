@@ -130,7 +130,8 @@ class Reader:
             try:
                 return str(raw, "utf-8")
             except UnicodeDecodeError as error:
-                self._fail(f"not UTF-8: {error.reason} at byte {error.start} of the string")
+                self.position += error.start - length
+                self._fail(f"not UTF-8: {error.reason}")
         return self._take(length)
 
     def _length(self, kind: Kind, each: FieldLayout) -> int | None:
@@ -194,14 +195,16 @@ class Writer:
         whole = self.out
         for each in part.tagged:
             given = getattr(value, each.name)
-            if _is_default(given, each.default) or _is_default_struct(given, each):
+            if _is_default(given, each.default) or _is_default_struct(given, each.kind):
                 continue
             assert each.tag is not None
             self.out = bytearray()
             self.path.append("." + each.name)
             if isinstance(each.kind, StructOf):
-                self.out += b"\1" if each.nullable else b""
-                self._struct(each.kind.layout, given)
+                if each.nullable:
+                    self.out += b"\0" if given is None else b"\1"
+                if given is not None or not each.nullable:
+                    self._struct(each.kind.layout, given)
             else:
                 self._value(each.kind, each, given)
             self.path.pop()
@@ -284,19 +287,23 @@ class Writer:
 
 
 def _new(default: object) -> object:
+    if isinstance(default, type):
+        return default()
     return [] if default == () else default
 
 
 def _is_default(value: object, default: object) -> bool:
     if default == ():
         return value is not None and hasattr(value, "__len__") and len(value) == 0
+    if isinstance(default, type):
+        return bool(value == default())
     return value is None if default is None else bool(value == default)
 
 
-def _is_default_struct(value: object, each: FieldLayout) -> bool:
-    if not isinstance(each.kind, StructOf) or each.nullable or not isinstance(value, Struct):
+def _is_default_struct(value: object, kind: Kind) -> bool:
+    if not isinstance(kind, StructOf) or not isinstance(value, Struct):
         return False
-    part = each.kind.layout
+    part = kind.layout
     known = [(one.name, one.default) for one in part.fields + part.tagged]
     known += [(name, default) for name, default, _ in part.absent]
     return not value.__unknown_tags__ and all(_is_default(getattr(value, n), d) for n, d in known)

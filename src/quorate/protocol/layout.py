@@ -38,7 +38,7 @@ class FieldLayout:
     kind: Kind
     nullable: bool
     compact: bool
-    default: object  # () stands for a new empty list
+    default: object  # () stands for a new empty list, a class for a new instance
     tag: int | None = None
 
 

@@ -100,7 +100,8 @@ def field(
     """Says about a field what its annotation cannot.
 
     `since` and `until` are the first and last version that carries it. `nullable` narrows the versions in
-    which `X | None` may be null. `tag` makes it a tagged field; a tagged struct that is absent is None.
+    which `X | None` may be null. `tag` makes it a tagged field; a tagged struct that is absent is None, or
+    a new one with all its defaults if `default` is its class.
     Encoding a version without the field raises when its value is not the default, unless it is `ignorable`.
     `flexible=False` keeps the old length prefix in a flexible version.
     """
@@ -268,11 +269,15 @@ def _constructor(cls: type[Struct]) -> Callable[..., None]:
             parameters.append(name)
             body.append(f"self.{name} = {name}")
             continue
-        names[f"default_{name}"] = default
         parameters.append(f"{name}=default_{name}")
-        # An empty array as a default is a new list each time: messages are mutable.
-        body.append(f"self.{name} = [] if {name} is default_{name} else {name}" if default == () else
-                    f"self.{name} = {name}")  # fmt: skip
+        # Messages are mutable, so a list or a struct as a default is a new one each time.
+        is_fresh = default == () or isinstance(default, type)
+        names[f"default_{name}"] = list if default == () else default
+        body.append(
+            f"self.{name} = default_{name}() if {name} is default_{name} else {name}"
+            if is_fresh
+            else f"self.{name} = {name}"
+        )
     body.append("self.__unknown_tags__ = None")
     star = "*, " if parameters else ""
     source = f"def __init__(self, {star}{', '.join(parameters)}):\n    " + "\n    ".join(body)

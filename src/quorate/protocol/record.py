@@ -94,7 +94,7 @@ def read_headers(data: Buffer, start: int, end: int) -> Sequence[tuple[str, byte
     return headers
 
 
-def skip_headers(data: bytes, position: int, end: int, count: int) -> bool:
+def skip_headers(data: Buffer, position: int, end: int, count: int) -> bool:
     """Whether `count` headers fill the bytes from `position` to `end` exactly, without taking them out.
 
     Lengths of headers nearly always fit in a byte, where they stand doubled: 0, 2, ... 126. Looking at that
@@ -124,27 +124,34 @@ def skip_headers(data: bytes, position: int, end: int, count: int) -> bool:
 
 
 def _read_varint(data: Buffer, position: int) -> tuple[int, int]:
+    byte = data[position]
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), position + 1
     value, position = read_uvarint(data, position)
     return (value >> 1) ^ -(value & 1), position
 
 
 def _read_varlong(data: Buffer, position: int) -> tuple[int, int]:
-    value = 0
-    for shift in range(0, 70, 7):
-        byte = data[position]
+    byte = data[position]
+    if byte < 128:
+        return (byte >> 1) ^ -(byte & 1), position + 1
+    value = byte & 127
+    for shift in range(7, 70, 7):
         position += 1
+        byte = data[position]
         value |= (byte & 127) << shift
         if byte < 128:
             if value >> 64:
                 raise MalformedError("varlong of more than 64 bits")
-            return (value >> 1) ^ -(value & 1), position
+            return (value >> 1) ^ -(value & 1), position + 1
     raise MalformedError("varlong of more than ten bytes")
 
 
 def _read_nullable(data: Buffer, position: int, end: int) -> tuple[bytes | None, int]:
-    length, position = _read_varint(data, position)
-    if length == -1:
+    doubled, position = read_uvarint(data, position)
+    if doubled == 1:
         return None, position
+    length = (doubled >> 1) ^ -(doubled & 1)
     if length < 0 or position + length > end:
         raise MalformedError(f"a field of {length} bytes where {end - position} are left")
     return bytes(data[position : position + length]), position + length

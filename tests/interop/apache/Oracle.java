@@ -34,7 +34,7 @@ import org.apache.kafka.common.protocol.ObjectSerializationCache;
  * Asks Apache Kafka's own message classes: one question per line in, one answer per line out.
  *
  * <pre>
- * NAME VERSION HEX     ok HEX              read by Apache's class, then written by it
+ * NAME VERSION HEX     ok HEX JSON         read by Apache's class, then written by it; and its fields
  * describe NAME        ok LOWEST HIGHEST   the versions of a schema
  * names                ok NAME ...         every schema that has a class
  * errors               ok CODE:NAME:RETRIABLE ...
@@ -109,11 +109,11 @@ public final class Oracle {
                     throw new IllegalArgumentException("not a question");
                 }
                 byte[] message = HEX.parseHex(words.length == 3 ? words[2] : "");  // some messages are empty
-                return HEX.formatHex(roundTrip(schema(words[0]), Short.parseShort(words[1]), message));
+                return roundTrip(schema(words[0]), Short.parseShort(words[1]), message);
         }
     }
 
-    private static byte[] roundTrip(Schema schema, short version, byte[] bytes)
+    private static String roundTrip(Schema schema, short version, byte[] bytes)
             throws ReflectiveOperationException {
         if (version < schema.lowest || version > schema.highest) {
             throw new IllegalArgumentException(
@@ -131,7 +131,14 @@ public final class Oracle {
         if (output.hasRemaining()) {
             throw new IllegalStateException("wrote " + output.remaining() + " bytes less than its size");
         }
-        return output.array();
+        return HEX.formatHex(output.array()) + " " + fields(schema, message, version);
+    }
+
+    /** Beside every generated class stands one that shows a message as JSON. */
+    private static String fields(Schema schema, Message message, short version)
+            throws ReflectiveOperationException {
+        Class<?> converter = Class.forName(schema.type.getName() + "JsonConverter");
+        return converter.getMethod("write", schema.type, short.class).invoke(null, message, version).toString();
     }
 
     private Schema schema(String name) throws ReflectiveOperationException {
