@@ -3,13 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 ENV := .venv/.complete
 
-.PHONY: run test quick lint bench fuzz lock format clean
+.PHONY: run test quick lint bench fuzz vectors lock format clean
 
 run: $(ENV)  ## the main job; until there is a cluster: a tour of the protocol
 	$(BIN)/quorate tour
 
 test: $(ENV)  ## everything, with the minutes of each part
-	$(BIN)/python tools/run_parts.py pure interop fuzz readme
+	$(BIN)/python tools/run_parts.py pure interop fuzz
 
 quick: $(ENV)  ## the pure tests alone
 	$(BIN)/python tools/run_parts.py pure
@@ -23,8 +23,11 @@ lint: $(ENV)
 bench: $(ENV)  ## both sides in one run, as ratios
 	$(BIN)/python -m bench
 
-fuzz: $(ENV)  ## like the fuzz part of `make test`, but for ten minutes
-	QUORATE_FUZZ_SECONDS=600 $(BIN)/python tools/run_parts.py fuzz
+fuzz: $(ENV)  ## like the fuzz part of `make test`, but for ten minutes and from a new seed
+	QUORATE_FUZZ_SECONDS=600 QUORATE_FUZZ_SEED=$$(date +%s) $(BIN)/python tools/run_parts.py fuzz
+
+vectors: $(ENV)  ## after a change of declarations: confirms and writes the vectors again; needs Java and Maven
+	$(BIN)/python tools/make_vectors.py
 
 format: $(ENV)
 	$(BIN)/ruff check --fix .

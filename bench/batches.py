@@ -15,6 +15,7 @@ import pyarrow as pa
 from fastcrc.crc32 import iscsi as crc32c
 from kafka.record import MemoryRecords
 
+from bench.timing import Row
 from quorate.protocol.batch import Record, build, validate, validate_produced
 from quorate.protocol.columns import read_columns
 
@@ -26,12 +27,11 @@ STREAM_BYTES = 64 << 20  # more than any cache holds, as batches from the networ
 ROUNDS = 7
 
 
-def section() -> list[tuple[str, float, str]]:
-    """Rows of what was compared, the ratio, and what is aimed at."""
-    rows: list[tuple[str, float, str]] = []
+def section() -> list[Row]:
+    rows: list[Row] = []
     for size_bytes, label in ((16 << 10, "16 KB"), (64 << 10, "64 KB"), (1 << 20, "1 MB")):
         rows += _validation(size_bytes, label)
-    for value_bytes, label, target in ((100, "100 B", ">= 5x"), (1000, "1 KB", ">= 3x")):
+    for value_bytes, label, target in ((100, "100 B", 5), (1000, "1 KB", 3)):
         rows += _arrow(value_bytes, label, target)
     return rows
 
@@ -47,7 +47,7 @@ def best_seconds(*sides: Callable[[], object]) -> list[float]:
     return best
 
 
-def _validation(size_bytes: int, label: str) -> list[tuple[str, float, str]]:
+def _validation(size_bytes: int, label: str) -> list[Row]:
     value = bytes(size_bytes - 75)
     one = build([Record(0, 0, None, value)])
     stream = memoryview(bytes(one) * (STREAM_BYTES // len(one)))
@@ -67,12 +67,18 @@ def _validation(size_bytes: int, label: str) -> list[tuple[str, float, str]]:
 
     bare_seconds, stored_seconds, produced_seconds = best_seconds(bare, stored, produced)
     return [
-        (f"validate / bare CRC, {label}", stored_seconds / bare_seconds, "<= 1.3x"),
-        (f"validate_produced / bare CRC, {label}", produced_seconds / bare_seconds, "<= 1.3x"),
+        Row(
+            f"validate a stored batch of {label}: time / bare CRC", stored_seconds / bare_seconds, at_most=1.3
+        ),
+        Row(
+            f"validate a produced batch of {label}: time / bare CRC",
+            produced_seconds / bare_seconds,
+            at_most=1.3,
+        ),
     ]
 
 
-def _arrow(value_bytes: int, label: str, target: str) -> list[tuple[str, float, str]]:
+def _arrow(value_bytes: int, label: str, target: int) -> list[Row]:
     piece = sample_piece(value_bytes)
     ours, loop = arrow_from_columns(piece), arrow_from_loop(piece)
     assert ours.equals(loop)
@@ -83,8 +89,16 @@ def _arrow(value_bytes: int, label: str, target: str) -> list[tuple[str, float, 
         lambda: arrow_from_kafka_python(piece),
     )
     return [
-        (f"records to Arrow, columns over a Python loop, {label}", loop_seconds / columns_seconds, target),
-        (f"records to Arrow, columns over kafka-python, {label}", kafka_seconds / columns_seconds, ">= 5x"),
+        Row(
+            f"records of {label} to Arrow: columns / a Python loop",
+            loop_seconds / columns_seconds,
+            at_least=target,
+        ),
+        Row(
+            f"records of {label} to Arrow: columns / kafka-python",
+            kafka_seconds / columns_seconds,
+            at_least=5,
+        ),
     ]
 
 
@@ -221,8 +235,3 @@ def _table(
             "value": pa.array(values, pa.binary()),
         }
     )
-
-
-if __name__ == "__main__":
-    for what, ratio, target in section():
-        print(f"{what:60} {ratio:6.2f}   {target}")

@@ -2,6 +2,7 @@
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile(
@@ -12,3 +13,15 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("default")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Prints what tests recorded with `record_property("figure", ...)`, wherever they ran."""
+    reports = terminalreporter.stats.get("passed", []) + terminalreporter.stats.get("failed", [])
+    figures = sorted(
+        {value for report in reports for name, value in report.user_properties if name == "figure"}
+    )
+    if figures:
+        terminalreporter.section("figures")
+        for figure in figures:
+            terminalreporter.line(figure)

@@ -100,7 +100,7 @@ class Modest:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._source, name)
 
-    def field_integer(self, name: str, low: int, high: int) -> int | None:
+    def field_integer(self, name: str, high: int) -> int | None:
         if name.endswith("error_code"):
             codes = sorted(ErrorCode)
             return int(codes[self._source.integer(0, len(codes) - 1)])
@@ -169,7 +169,7 @@ def _primitive(kind: Primitive, name: str, source: Source) -> Any:
         return source.number()
     low, high = RANGES[kind.code]
     if isinstance(source, Modest):
-        modest = source.field_integer(name, low, high)
+        modest = source.field_integer(name, high)
         if modest is not None:
             return modest
     return source.integer(low, high)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import samples
-
 from quorate.protocol import codec
 from quorate.protocol.layout import ArrayOf, FieldLayout, StructOf, struct_layout
 from quorate.protocol.message import Message, Struct

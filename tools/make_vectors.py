@@ -6,9 +6,10 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 sys.path[:0] = [str(ROOT / "tests"), str(ROOT / "tests" / "interop")]
 
-import vectors  # noqa: E402
 from apache_oracle import PINNED, ZOOKEEPER_ERA, ApacheOracle  # noqa: E402
 from test_apache import confirm  # noqa: E402
+
+import vectors  # noqa: E402
 
 with ApacheOracle.start(PINNED) as apache, ApacheOracle.start(ZOOKEEPER_ERA) as apache_39:
     confirmed = confirm(apache, apache_39, salt="")

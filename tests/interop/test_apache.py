@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import vectors
 from apache_oracle import ApacheOracle, Confirmed
-from samples import REQUESTS, VERSIONS
 
+import vectors
 from quorate.protocol import frame
 from quorate.protocol.api import APIS
+from samples import REQUESTS, VERSIONS
 
 pytestmark = pytest.mark.interop
 
@@ -38,13 +38,13 @@ def judge(apache: ApacheOracle, apache_39: ApacheOracle, name: str, version: int
 
 
 @pytest.mark.parametrize("salt", ["", "a second time", "a third time"])
-def test_every_version_is_confirmed_by_apache(apache, apache_39, salt, capsys):
+def test_every_version_is_confirmed_by_apache(apache, apache_39, salt, record_property):
     confirmed = confirm(apache, apache_39, salt)
     compared = {(one.name, one.version) for one in confirmed}
     assert compared == {(cls.__name__, version) for cls, version in VERSIONS}
-    with capsys.disabled():
-        names = {name for name, _ in compared}
-        print(f"\ncompared with Apache: {len(names)} messages, {len(compared)} message versions")
+    names = {name for name, _ in compared}
+    figure = f"compared with Apache {apache.release} and {apache_39.release}: {len(names)} messages, "
+    record_property("figure", figure + f"{len(compared)} message versions")
 
 
 def test_the_committed_vectors_are_still_confirmed(apache, apache_39):

@@ -14,7 +14,7 @@ from quorate.protocol.errors import ApiError
 
 T = TypeVar("T")
 
-TIMESTAMPS = st.one_of(st.integers(0, 10), st.integers(-1, 2**45), st.integers(-(2**62), 2**62))
+TIMESTAMPS = st.one_of(st.integers(0, 10), st.integers(-1, 2**45), st.integers(-(2**62), 2**62 - 1))
 FIELDS = st.one_of(
     st.none(), st.binary(max_size=200), st.sampled_from([b"", b"x" * 63, b"x" * 64, b"y" * 9000])
 )
@@ -86,3 +86,39 @@ def outcome(action: Callable[[], T]) -> T | ApiError:
         return action()
     except ApiError as refusal:
         return refusal
+
+
+def batch_of_bytes(*record: int, base_timestamp: int = 0) -> bytearray:
+    """A batch of one record, byte by byte."""
+    return sealed(build([Record(0, base_timestamp, None, None)])[:61] + bytes(record))
+
+
+BAD_RECORDS = [
+    ("length past the end", batch_of_bytes(14, 0, 0, 0, 1, 1, 0)),
+    ("negative length", batch_of_bytes(13, 0, 0, 0, 1, 1, 0)),
+    ("length shorter than its fields", batch_of_bytes(10, 0, 0, 0, 1, 1, 0)),
+    ("bytes after the records", batch_of_bytes(12, 0, 0, 0, 1, 1, 0, 0)),
+    ("bytes after the headers", batch_of_bytes(14, 0, 0, 0, 1, 1, 0, 0)),
+    ("length that never ends", batch_of_bytes(0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0)),
+    ("length of 33 bits", batch_of_bytes(0x8C, 0x80, 0x80, 0x80, 0x10, 0, 0, 0, 1, 1, 0)),
+    ("timestamp delta of 65 bits", batch_of_bytes(30, 0, *[0x80] * 9, 0x02, 0, 1, 1, 0)),
+    (
+        "timestamp delta of 65 bits that would not overflow",
+        batch_of_bytes(30, 0, *[0x80] * 9, 0x02, 0, 1, 1, 0, base_timestamp=-(2**62)),
+    ),
+    ("timestamp that overflows", batch_of_bytes(12, 0, 2, 0, 1, 1, 0, base_timestamp=2**63 - 1)),
+    ("negative offset delta", batch_of_bytes(12, 0, 0, 1, 1, 1, 0)),
+    ("offset delta past the last", batch_of_bytes(12, 0, 0, 2, 1, 1, 0)),
+    ("key of -2 bytes", batch_of_bytes(12, 0, 0, 0, 3, 1, 0)),
+    ("value of -2 bytes", batch_of_bytes(12, 0, 0, 0, 1, 3, 0)),
+    ("key of -2 bytes, with a byte", batch_of_bytes(14, 0, 0, 0, 3, 0x41, 1, 0)),
+    ("value of -2 bytes, with a byte", batch_of_bytes(14, 0, 0, 0, 1, 3, 0x41, 0)),
+    ("key past the record", batch_of_bytes(12, 0, 0, 0, 100, 1, 0)),
+    ("value past the record", batch_of_bytes(12, 0, 0, 0, 1, 100, 0)),
+    ("negative header count", batch_of_bytes(12, 0, 0, 0, 1, 1, 1)),
+    ("headers that are not there", batch_of_bytes(12, 0, 0, 0, 1, 1, 2)),
+    ("header without a key", batch_of_bytes(16, 0, 0, 0, 1, 1, 2, 1, 1)),
+    ("header key past the record", batch_of_bytes(16, 0, 0, 0, 1, 1, 2, 8, 1)),
+    ("header value past the record", batch_of_bytes(16, 0, 0, 0, 1, 1, 2, 0, 2)),
+    ("a million headers", batch_of_bytes(18, 0, 0, 0, 1, 1, 0x80, 0x89, 0x7A)),
+]

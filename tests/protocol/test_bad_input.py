@@ -4,16 +4,16 @@ import pickle
 import tracemalloc
 
 import pytest
-import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import MESSAGES
 
+import samples
 from quorate.protocol import codec
 from quorate.protocol.api.brokers import BrokerHeartbeatRequest
 from quorate.protocol.api.groups import HeartbeatRequest
 from quorate.protocol.api.topics import CreateTopicsRequest, MetadataRequest
 from quorate.protocol.errors import ErrorCode, ProtocolError
+from samples import MESSAGES
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)

@@ -4,7 +4,16 @@ from collections.abc import Callable
 from struct import pack_into
 
 import pytest
-from drawn_batches import built_batches, damaged_inside, damages, outcome, record_lists, sealed
+from drawn_batches import (
+    BAD_RECORDS,
+    batch_of_bytes,
+    built_batches,
+    damaged_inside,
+    damages,
+    outcome,
+    record_lists,
+    sealed,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -382,36 +391,6 @@ def test_any_damage_to_a_batch_is_noticed(data: st.DataObject, batch: bytearray)
         assert bad[16 : found.end] == batch[16:]
 
 
-def body(*record: int, base_timestamp: int = 0) -> bytearray:
-    """A batch of one record, byte by byte."""
-    return sealed(build([Record(0, base_timestamp, None, None)])[:HEADER_BYTES] + bytes(record))
-
-
-BAD_RECORDS = [
-    ("length past the end", body(14, 0, 0, 0, 1, 1, 0)),
-    ("negative length", body(13, 0, 0, 0, 1, 1, 0)),
-    ("length shorter than its fields", body(10, 0, 0, 0, 1, 1, 0)),
-    ("bytes after the records", body(12, 0, 0, 0, 1, 1, 0, 0)),
-    ("bytes after the headers", body(14, 0, 0, 0, 1, 1, 0, 0)),
-    ("length that never ends", body(0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0)),
-    ("length of 33 bits", body(0x8C, 0x80, 0x80, 0x80, 0x10, 0, 0, 0, 1, 1, 0)),
-    ("timestamp delta of 65 bits", body(30, 0, *[0x80] * 9, 0x02, 0, 1, 1, 0)),
-    ("timestamp that overflows", body(12, 0, 2, 0, 1, 1, 0, base_timestamp=2**63 - 1)),
-    ("negative offset delta", body(12, 0, 0, 1, 1, 1, 0)),
-    ("offset delta past the last", body(12, 0, 0, 2, 1, 1, 0)),
-    ("key of -2 bytes", body(12, 0, 0, 0, 3, 1, 0)),
-    ("value of -2 bytes", body(12, 0, 0, 0, 1, 3, 0)),
-    ("key past the record", body(12, 0, 0, 0, 100, 1, 0)),
-    ("value past the record", body(12, 0, 0, 0, 1, 100, 0)),
-    ("negative header count", body(12, 0, 0, 0, 1, 1, 1)),
-    ("headers that are not there", body(12, 0, 0, 0, 1, 1, 2)),
-    ("header without a key", body(16, 0, 0, 0, 1, 1, 2, 1, 1)),
-    ("header key past the record", body(16, 0, 0, 0, 1, 1, 2, 8, 1)),
-    ("header value past the record", body(16, 0, 0, 0, 1, 1, 2, 0, 2)),
-    ("a million headers", body(18, 0, 0, 0, 1, 1, 0x80, 0x89, 0x7A)),
-]
-
-
 @pytest.mark.parametrize("batch", [batch for _, batch in BAD_RECORDS], ids=[name for name, _ in BAD_RECORDS])
 def test_a_bad_record_is_refused_by_name(batch: bytearray) -> None:
     with pytest.raises(ApiError, match="batch at offset 0") as caught:
@@ -427,7 +406,7 @@ def test_the_error_names_batch_and_record() -> None:
 
 
 def test_lengths_longer_than_they_need_to_be_are_read_as_java_does() -> None:
-    batch = body(22, 0, 0x80, 0, 0x80, 0, 0x81, 0, 0x81, 0, 0x80, 0)
+    batch = batch_of_bytes(22, 0, 0x80, 0, 0x80, 0, 0x81, 0, 0x81, 0, 0x80, 0)
     assert records(batch, validate(batch)) == [Record(0, 0, None, None, [])]
 
 
@@ -466,3 +445,11 @@ def test_the_limit_counts_for_the_records_of_a_batch() -> None:
     assert len(records(batch, header, 10_100)) == 1
     with pytest.raises(ApiError, match="limit of 9999 bytes"):
         records(batch, header, 9999)
+
+
+def test_timestamps_too_far_apart_for_one_batch_are_refused() -> None:
+    apart = [Record(0, -(2**62), None, b""), Record(1, 2**62, None, b"")]
+    with pytest.raises(
+        ApiError, match="INVALID_TIMESTAMP: record at offset 1: timestamp 4611686018427387904"
+    ):
+        build(apart)

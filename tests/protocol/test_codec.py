@@ -1,11 +1,10 @@
 """Encoding and decoding: every message, every version."""
 
 import pytest
-import samples
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from samples import MESSAGES, VERSIONS
 
+import samples
 from quorate.protocol import codec
 from quorate.protocol.api.brokers import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from quorate.protocol.api.connection import ApiVersionsResponse
@@ -15,6 +14,7 @@ from quorate.protocol.api.topics import MetadataRequest
 from quorate.protocol.errors import ErrorCode, ProtocolError
 from quorate.protocol.interpreter import Reader, Writer
 from quorate.protocol.layout import layout
+from samples import MESSAGES, VERSIONS
 
 
 @pytest.mark.parametrize("cls", MESSAGES, ids=lambda cls: cls.__name__)

@@ -3,7 +3,7 @@
 import numpy as np
 import pyarrow as pa
 import pytest
-from drawn_batches import CODECS, FIELDS, built_batches, damaged_inside, outcome, sealed
+from drawn_batches import BAD_RECORDS, CODECS, FIELDS, built_batches, damaged_inside, outcome, sealed
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -145,6 +145,12 @@ def assert_same_outcome(buffer: bytes | bytearray, headers: list[BatchHeader]) -
         assert str(found) == str(plain)
     else:
         assert found == plain
+
+
+@pytest.mark.parametrize("batch", [batch for _, batch in BAD_RECORDS], ids=[name for name, _ in BAD_RECORDS])
+def test_columns_refuse_what_records_refuse(batch: bytearray) -> None:
+    assert isinstance(outcome(lambda: records(batch, read_header(batch))), ApiError)
+    assert_same_outcome(batch, [read_header(batch)])
 
 
 @given(st.integers(1, 4), st.data())

@@ -50,6 +50,7 @@ def test_lz4_is_a_frame_of_independent_blocks(source: bytes, size: int) -> None:
     plain = b""
     while length := int.from_bytes(frame[position : position + 4], "little"):
         block = frame[position + 4 : position + 4 + (length & 0x7FFFFFFF)]
+        assert len(block) <= 65536
         room = bytearray(65536)
         plain += block if length >> 31 else room[: cramjam.lz4.decompress_block_into(block, room)]
         position += 4 + len(block)
@@ -201,7 +202,7 @@ def test_a_lie_about_the_size_costs_no_more_than_the_input_could_produce() -> No
 
 
 def peak_growth_bytes(action: Callable[[], object]) -> int:
-    """How much more memory was resident at the worst moment of an action than before, native code included."""
+    """How much more memory was resident at the worst moment of an action than before it, native code too."""
     if sys.platform != "linux":
         pytest.skip("the peak can be reset on Linux alone")
     Path("/proc/self/clear_refs").write_text("5")

@@ -1,9 +1,8 @@
 """The committed vectors: what Apache's classes confirmed, checked without Java."""
 
 import vectors
-from samples import MESSAGES, VERSIONS
-
 from quorate.protocol import codec
+from samples import MESSAGES, VERSIONS
 
 CLASSES = {cls.__name__: cls for cls in MESSAGES}
 VECTORS = vectors.load()

@@ -242,7 +242,7 @@ def _decode(data: Buffer, bodies: _Bodies, headers: Sequence[BatchHeader]) -> Re
         ends = np.empty_like(starts)
         ends[:-1] = starts[1:]
         ends[lasts] = body_ends[filled]
-        fields = _read_fields(np.frombuffer(data, np.uint8), starts, ends)
+        fields = _read_fields(np.frombuffer(data, np.uint8), starts)
     except (MalformedError, IndexError):
         return None
     batch_index = np.repeat(np.arange(len(headers)), counts)
@@ -289,10 +289,10 @@ class _Fields(NamedTuple):
     headers: _Cursors  # where the headers of each record begin, after their count
 
 
-def _read_fields(raw: _Bytes, starts: _Cursors, ends: _Cursors) -> _Fields:
+def _read_fields(raw: _Bytes, starts: _Cursors) -> _Fields:
     """Every field of every record; raises `MalformedError` if one of them is not what it should be.
 
-    For records with headers it remains to be seen whether the headers end where they should.
+    Whether each record ends where it should is not yet known: see `_headers_fit`.
     """
     length, cursor = _varints(raw, starts, bits=32)
     if (length & 1).any():
@@ -305,7 +305,7 @@ def _read_fields(raw: _Bytes, starts: _Cursors, ends: _Cursors) -> _Fields:
     key_is_null, cursor = _skip_nullable(raw, cursor, bounds[:, :2])
     value_is_null, cursor = _skip_nullable(raw, cursor, bounds[:, 2:])
     header_count, cursor = _varints(raw, cursor, bits=32)
-    if ((offset_delta | header_count) & 1).any() or (cursor > ends).any():
+    if ((offset_delta | header_count) & 1).any():
         raise MalformedError
     return _Fields(
         timestamp_delta, offset_delta >> 1, bounds, key_is_null, value_is_null, header_count >> 1, cursor

@@ -75,7 +75,7 @@ def decode_request(
     """
     stop = len(buffer) if end is None else end
     begin = bytes(buffer[position : position + 4])
-    decode = _decoders.get((begin, buffer.__class__ is memoryview))
+    decode = (_view_decoders if buffer.__class__ is memoryview else _decoders).get(begin)
     if decode is None:
         decode = _new_decoder(begin, buffer)
     try:
@@ -163,11 +163,14 @@ def open_envelope(envelope: EnvelopeRequest) -> tuple[RequestHeader, Request]:
     return decode_request(data)
 
 
-_decoders: dict[tuple[bytes, bool], Decoder] = {}
+# By the first four bytes of a request, its key and version.
+_decoders: dict[bytes, Decoder] = {}
+_view_decoders: dict[bytes, Decoder] = {}
 
 
 def _new_decoder(begin: bytes, buffer: Buffer) -> Decoder:
-    made = _decoders[begin, buffer.__class__ is memoryview] = decoder_of(_sequence(begin), buffer)
+    decoders = _view_decoders if buffer.__class__ is memoryview else _decoders
+    made = decoders[begin] = decoder_of(_sequence(begin), buffer)
     return made
 
 

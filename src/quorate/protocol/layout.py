@@ -16,7 +16,16 @@ from quorate.protocol.errors import ErrorCode, ProtocolError
 from quorate.protocol.message import MISSING, Field, Message, Struct
 from quorate.protocol.types import ARRAY, UUID, Primitive, Uuid
 
-__all__ = ["ArrayOf", "FieldLayout", "Kind", "Layout", "StructOf", "layout"]
+__all__ = [
+    "ArrayOf",
+    "FieldLayout",
+    "Kind",
+    "Layout",
+    "StructOf",
+    "layout",
+    "resolve_annotation",
+    "struct_layout",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +86,7 @@ def struct_layout(cls: type[Struct], version: int, flexible: bool) -> Layout:
     absent: list[tuple[str, object, bool]] = []
     foreign_tags: set[int] = set()
     for declared in cls.__fields__:
-        kind, may_be_null = _resolve(declared.annotation, version, flexible)
+        kind, may_be_null = resolve_annotation(declared.annotation, version, flexible)
         if version not in declared.versions:
             absent.append((declared.name, _default(declared, kind), declared.ignorable))
             if declared.tag is not None:
@@ -110,12 +119,12 @@ def _is_nullable(declared: Field, kind: Kind, version: int, may_be_null: bool) -
     return may_be_null and not (declared.tag is not None and isinstance(kind, StructOf))
 
 
-def _resolve(annotation: Any, version: int, flexible: bool) -> tuple[Kind, bool]:
+def resolve_annotation(annotation: Any, version: int, flexible: bool) -> tuple[Kind, bool]:
     """The kind that an annotation names, and whether it ends in `| None`."""
     if get_origin(annotation) in (Union, UnionType):
         inner = [argument for argument in get_args(annotation) if argument is not type(None)]
         assert len(inner) == 1, f"a field has one type, or one type and None: {annotation}"
-        return _resolve(inner[0], version, flexible)[0], True
+        return resolve_annotation(inner[0], version, flexible)[0], True
     if annotation is Uuid:
         return UUID, False
     if isinstance(annotation, type) and issubclass(annotation, Struct):
@@ -123,7 +132,7 @@ def _resolve(annotation: Any, version: int, flexible: bool) -> tuple[Kind, bool]
     metadata = getattr(annotation, "__metadata__", ())
     if ARRAY in metadata:
         (item_annotation,) = get_args(annotation.__origin__)
-        item, _ = _resolve(item_annotation, version, flexible)
+        item, _ = resolve_annotation(item_annotation, version, flexible)
         assert not isinstance(item, ArrayOf), "the protocol has no arrays of arrays"
         return ArrayOf(item), False
     (primitive,) = [part for part in metadata if isinstance(part, Primitive)]

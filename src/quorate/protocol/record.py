@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError, read_uvarint, uvarint
 
@@ -39,6 +40,9 @@ class Record(NamedTuple):
 def encode_record(record: Record, base_offset: int, base_timestamp: int) -> bytes:
     """The bytes of a record in a batch with these bases."""
     timestamp_delta = record.timestamp - base_timestamp << 1
+    if not _INT64_MIN <= timestamp_delta >> 1 <= _INT64_MAX:
+        reason = f"timestamp {record.timestamp} is too far from {base_timestamp}, the first of the batch"
+        raise ApiError(ErrorCode.INVALID_TIMESTAMP, f"record at offset {record.offset}: {reason}")
     fields = [
         b"\x00",
         uvarint(timestamp_delta if timestamp_delta >= 0 else ~timestamp_delta),

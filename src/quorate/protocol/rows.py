@@ -5,9 +5,10 @@ a thousand partitions of a fetch request cost as much as one. Rows may carry tag
 rectangle too as long as all of them carry the same ones, which is verified. Otherwise they are read one by
 one, and the columns are made from the objects.
 
-Writing. Rows whose fields have a fixed size, or are arrays of such, differ only in the lengths of those
-arrays: rows of one shape are again a rectangle, filled column by column and scattered to where its rows
-belong. `encode_rows` gives the bytes; the compiled encoders take them in place of a list.
+Writing. Rows whose fields have a fixed size, or are arrays of such, are a rectangle with bytes left out: it
+is filled column by column as if every array were as long as the longest, and the bytes of the items that
+are not there are then dropped, all at once. `encode_rows` gives the bytes; the compiled encoders take them
+in place of a list.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -177,22 +178,19 @@ def _columns_of(part: Layout, rows: list[Struct]) -> Column:
     data = np.zeros(len(rows), np.dtype([(each.name, _dtype(each)) for each in fixed]))
     for each in fixed:
         values: list[Any] = [getattr(row, each.name) for row in rows]
-        data[each.name] = [np.void(value) for value in values] if each.kind is UUID else values
+        data[each.name] = np.frombuffer(b"".join(values), "V16") if each.kind is UUID else values
     return data
 
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """A column of arrays of different lengths: row i is the first `lengths[i]` values of `values[i]`."""
+    """A column of arrays of different lengths: of every row of `values`, those that `chosen` marks.
+
+    Both are matrices with a row per row; in-sync replicas, say, are replicas and whether they are in sync.
+    """
 
     values: Column
-    lengths: Column
-
-    @classmethod
-    def select(cls, values: Column, chosen: Column) -> Ragged:
-        """Of every row of `values`, those that the boolean matrix `chosen` marks, in their order."""
-        order = np.argsort(~chosen, axis=1, kind="stable")
-        return cls(np.take_along_axis(values, order, axis=1), chosen.sum(axis=1))
+    chosen: NDArray[np.bool_]
 
 
 def encode_rows(
@@ -205,55 +203,58 @@ def encode_rows(
     part = struct_layout(struct, version, version in message.__flexible__)
     given = {each.name: columns[each.name] for each in part.fields}
     count = next(
-        len(c.lengths if isinstance(c, Ragged) else c) for c in given.values() if not isinstance(c, int)
+        len(column.values if isinstance(column, Ragged) else column)
+        for column in given.values()
+        if not isinstance(column, int)
     )
-    ragged = [each for each in part.fields if isinstance(each.kind, ArrayOf)]
     if count == 0:
         return PreEncoded(0, b"")
-    shapes, members = _group_by_shape([cast("Ragged", given[each.name]).lengths for each in ragged], count)
-    row_types = [_shape_type(part, shape) for shape in shapes]
-    sizes = np.empty(count, np.int64)
-    for row_type, rows in zip(row_types, members, strict=True):
-        sizes[rows] = row_type.itemsize
-    ends = np.cumsum(sizes)
-    starts = ends - sizes
-    out = np.empty(int(ends[-1]), np.uint8)
-    for shape, row_type, rows in zip(shapes, row_types, members, strict=True):
-        block = np.zeros(len(rows), row_type)
-        _fill(block, part, shape, rows, given)
-        flat = block.view(np.uint8).reshape(len(rows), row_type.itemsize)
-        if len(shapes) == 1:
-            return PreEncoded(count, flat.tobytes())
-        out[starts[rows][:, None] + np.arange(row_type.itemsize)] = flat
-    return PreEncoded(count, out.tobytes())
+    prefixes = {
+        name: _length_prefixes(part, column) for name, column in given.items() if isinstance(column, Ragged)
+    }
+    row_type = _widest_row(part, given, prefixes)
+    rows = np.zeros(count, row_type)
+    keep = np.ones((count, row_type.itemsize), np.bool_)
+    for name, column in given.items():
+        if isinstance(column, Ragged):
+            prefix, prefix_sizes = prefixes[name]
+            rows[f"(length of {name})"] = prefix
+            _drop(keep, row_type, f"(length of {name})", np.arange(prefix.shape[1]) < prefix_sizes[:, None])
+            rows[name] = column.values
+            _drop(keep, row_type, name, column.chosen)
+        else:
+            rows[name] = column
+    data = rows.view(np.uint8).reshape(count, row_type.itemsize)
+    return PreEncoded(count, data[keep].tobytes())
 
 
-def _group_by_shape(lengths: list[Column], count: int) -> tuple[list[tuple[int, ...]], list[Column]]:
-    """The different combinations of lengths, and for each the rows that have it."""
-    if not lengths:
-        return [()], [np.arange(count)]
-    key = np.zeros(count, np.int64)
-    for column in lengths:
-        key = key * (int(column.max()) + 1) + column
-    unique, first, inverse = np.unique(key, return_index=True, return_inverse=True)
-    order = np.argsort(inverse, kind="stable")
-    bounds = np.cumsum(np.bincount(inverse, minlength=len(unique)))[:-1]
-    shapes = [tuple(int(column[row]) for column in lengths) for row in first]
-    return shapes, np.split(order, bounds)
+def _length_prefixes(part: Layout, column: Ragged) -> tuple[Column, Column]:
+    """The bytes of the length before every array, and how many of them count."""
+    lengths = column.chosen.sum(axis=1)
+    if not part.flexible:
+        return lengths.astype(">i4")[:, None].view(np.uint8), np.full(len(lengths), 4)
+    lengths += 1
+    if column.chosen.shape[1] < 127:
+        return lengths.astype(np.uint8)[:, None], np.ones(len(lengths), np.int64)
+    by_length = {int(length): uvarint(int(length)) for length in np.unique(lengths)}
+    width = max(map(len, by_length.values()))
+    prefixes = b"".join(by_length[int(length)].ljust(width, b"\0") for length in lengths)
+    sizes = np.array([len(by_length[int(length)]) for length in lengths])
+    return np.frombuffer(prefixes, np.uint8).reshape(len(lengths), width), sizes
 
 
-def _shape_type(part: Layout, shape: tuple[int, ...]) -> np.dtype[Any]:
-    """The dtype of rows whose arrays have these lengths."""
-    lengths = iter(shape)
+def _widest_row(
+    part: Layout, given: Mapping[str, Column | Ragged | int], prefixes: Mapping[str, tuple[Column, Column]]
+) -> np.dtype[Any]:
+    """The dtype of a row in which every array is as long as it can be."""
     fields: list[tuple[Any, ...]] = []
     for each in part.fields:
+        column = given[each.name]
         if isinstance(each.kind, ArrayOf):
             assert isinstance(each.kind.item, Primitive)
-            length = next(lengths)
-            prefix = len(uvarint(length + 1)) if each.compact else 4
-            fields.append((f"(length of {each.name})", f"V{prefix}"))
-            if length:
-                fields.append((each.name, _DTYPES[each.kind.item.code], (length,)))
+            assert isinstance(column, Ragged), f"{each.name} is an array"
+            fields.append((f"(length of {each.name})", "u1", (prefixes[each.name][0].shape[1],)))
+            fields.append((each.name, _DTYPES[each.kind.item.code], (column.values.shape[1],)))
         else:
             fields.append((each.name, _dtype(each)))
     if part.flexible:
@@ -261,21 +262,12 @@ def _shape_type(part: Layout, shape: tuple[int, ...]) -> np.dtype[Any]:
     return np.dtype(fields)
 
 
-def _fill(
-    block: Column,
-    part: Layout,
-    shape: tuple[int, ...],
-    rows: Column,
-    given: Mapping[str, Column | Ragged | int],
-) -> None:
-    lengths = iter(shape)
-    for each in part.fields:
-        column = given[each.name]
-        if isinstance(column, Ragged):
-            length = next(lengths)
-            prefix = uvarint(length + 1) if each.compact else length.to_bytes(4, "big")
-            block[f"(length of {each.name})"] = np.void(prefix)
-            if length:
-                block[each.name] = column.values[rows, :length]
-        else:
-            block[each.name] = column if isinstance(column, int) else column[rows]
+def _drop(keep: NDArray[np.bool_], row_type: np.dtype[Any], name: str, chosen: NDArray[np.bool_]) -> None:
+    """Marks the bytes of the items that are not chosen as not to be written."""
+    assert row_type.fields is not None
+    field_type, start = row_type.fields[name][:2]
+    if chosen.all():
+        return
+    item_bytes = field_type.base.itemsize
+    field = keep[:, start : start + field_type.itemsize].reshape(len(keep), -1, item_bytes)
+    field[...] = chosen[:, :, None]

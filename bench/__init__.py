@@ -1,0 +1,1 @@
+"""Benchmarks: ratios, not times."""

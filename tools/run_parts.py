@@ -1,0 +1,37 @@
+"""Runs parts of the test suite one after the other, and says how many minutes each took.
+
+All parts run even if one fails; the exit status says whether all passed.
+"""
+
+import subprocess
+import sys
+import time
+
+WORKERS = ("-n", "2")
+PARTS = {
+    # Without other people's programs and without waiting: the rules themselves, and the examples in the code.
+    "pure": ("tests", "src", "--doctest-modules", "-m", "not interop", "--ignore=tests/fuzz", *WORKERS),
+    "interop": ("tests", "-m", "interop", *WORKERS),
+    "fuzz": ("tests/fuzz", *WORKERS),
+}
+
+
+def main(names: list[str]) -> int:
+    unknown = [name for name in names if name not in PARTS]
+    if unknown or not names:
+        print(f"usage: run_parts.py PART...; parts are {', '.join(PARTS)}")
+        return 2
+    results = []
+    for name in names:
+        print(f"== {name}", flush=True)
+        started = time.monotonic()
+        status = subprocess.run([sys.executable, "-m", "pytest", "-q", *PARTS[name]], check=False).returncode
+        results.append((name, status, (time.monotonic() - started) / 60))
+    print("\npart      minutes")
+    for name, status, minutes in results:
+        print(f"{name:<9} {minutes:7.2f}  {'passed' if status == 0 else f'FAILED ({status})'}")
+    return int(any(status for _, status, _ in results))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
