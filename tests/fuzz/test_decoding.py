@@ -5,11 +5,11 @@ verdict, and the only exception either may raise is a ProtocolError. `make fuzz`
 seed; `QUORATE_FUZZ_SEED` repeats a run, `QUORATE_FUZZ_SECONDS` sets its length.
 """
 
-import os
 import random
 import time
 
 import pytest
+from damage import SECONDS, SEED, damaged, report
 
 import vectors
 from quorate.protocol import codec, frame
@@ -18,41 +18,7 @@ from quorate.protocol.interpreter import Reader
 from quorate.protocol.layout import layout
 from samples import MESSAGES, REQUESTS
 
-SECONDS = float(os.environ.get("QUORATE_FUZZ_SECONDS", "15"))
-SEED = int(os.environ.get("QUORATE_FUZZ_SEED", "1"))
 CLASSES = {cls.__name__: cls for cls in MESSAGES}
-EXTREMES = [
-    b"\x00",
-    b"\x01",
-    b"\x7f",
-    b"\x80",
-    b"\xff",
-    b"\xff\xff\xff\xff\x0f",
-    b"\x7f\xff\xff\xff",
-    b"\xff" * 8,
-]
-
-
-def damaged(raw: bytes, chance: random.Random) -> bytes:
-    """The bytes after one to four accidents."""
-    out = bytearray(raw)
-    for _ in range(chance.randint(1, 4)):
-        at = chance.randint(0, len(out))
-        match chance.randrange(6):
-            case 0:
-                out[at : at + 1] = chance.randbytes(1)
-            case 1:
-                del out[at:]
-            case 2:
-                del out[at : at + chance.randint(1, 8)]
-            case 3:
-                out[at:at] = chance.randbytes(chance.randint(1, 8))
-            case 4:
-                extreme = chance.choice(EXTREMES)
-                out[at : at + len(extreme)] = extreme
-            case 5:
-                out[at:at] = out[chance.randint(0, len(out)) :][:40]
-    return bytes(out)
 
 
 def test_damaged_messages(record_property):
@@ -63,11 +29,11 @@ def test_damaged_messages(record_property):
     while time.monotonic() < stop:
         for one in chance.sample(kept, 200):
             cls, raw = CLASSES[one.name], damaged(one.data, chance)
-            verdicts[verdict(cls, one.version, raw)] += 1
-    report(record_property, "messages", verdicts)
+            verdicts[is_accepted(cls, one.version, raw)] += 1
+    report(record_property, "messages", verdicts[True], verdicts[False])
 
 
-def verdict(cls, version, raw):
+def is_accepted(cls, version, raw):
     try:
         message = codec.decode(cls, version, raw)
     except ProtocolError as error:
@@ -79,9 +45,7 @@ def verdict(cls, version, raw):
     plain = reader.read(layout(cls, version))
     reader.finish()
     # as bytes, because a NaN is not equal to itself
-    assert codec.encode(plain, version) == codec.encode(message, version), (
-        f"{cls.__name__} v{version} {raw.hex()}"
-    )
+    assert codec.encode(plain, version) == codec.encode(message, version), f"{cls.__name__} {raw.hex()}"
     return True
 
 
@@ -103,12 +67,4 @@ def test_damaged_requests(record_property):
                 verdicts[False] += 1
             except Exception as error:
                 pytest.fail(f"{raw.hex()}: {error!r}")
-    report(record_property, "requests", verdicts)
-
-
-def report(record_property, what, verdicts):
-    accepted, refused = verdicts[True], verdicts[False]
-    figure = f"fuzzed {what}: {accepted + refused:,} inputs, {accepted:,} accepted, {refused:,} refused"
-    record_property("figure", f"{figure}, seed {SEED}")
-    assert verdicts[True]
-    assert verdicts[False]
+    report(record_property, "requests", verdicts[True], verdicts[False])

@@ -453,3 +453,11 @@ def test_timestamps_too_far_apart_for_one_batch_are_refused() -> None:
         ApiError, match="INVALID_TIMESTAMP: record at offset 1: timestamp 4611686018427387904"
     ):
         build(apart)
+
+
+def test_a_codec_that_does_not_exist_is_refused_in_an_empty_batch_too() -> None:
+    batch = build([], last_offset=3)
+    batch[22] = 5
+    batch = sealed(batch)
+    with pytest.raises(ApiError, match="no codec 5"):
+        records(batch, validate(batch))

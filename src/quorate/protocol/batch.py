@@ -303,10 +303,11 @@ def record_bytes(buffer: Buffer, header: BatchHeader, limit_bytes: int = DECOMPR
     """The records of a batch as they were before compression; there is room in them for as many as the
     header says. A batch without records may do without a stream."""
     _check_range(header)
+    codec = header.codec  # refuses one that does not exist, whether there are records or not
     data: Buffer = memoryview(buffer)[header.position + HEADER_BYTES : header.end]
     if data:
         try:
-            data = decompress(header.codec, data, limit_bytes)
+            data = decompress(codec, data, limit_bytes)
         except ApiError as error:
             raise ApiError(error.code, f"batch at offset {header.base_offset}: {error.message}") from None
     if header.record_count * RECORD_BYTES_MIN > len(data):
