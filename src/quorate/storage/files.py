@@ -1,0 +1,176 @@
+"""The few file operations that everything uses, and their real implementation.
+
+This is the whole seam between Quorate and a disk. Reads and writes are synchronous: they meet the page cache.
+What waits for the disk itself is awaited: `fsync` of a file, `fsync_dir` of the names in a directory. The
+simulator (`lab.disk`) has the same operations, and loses, on a power failure, what was not awaited.
+
+Rules that hold for both:
+
+- `append` writes everything or raises; what a failed append left behind, the caller truncates.
+- A file is durable up to what was written before `fsync` was *called*. Its name, and the absence of an old
+  name after `rename` or `unlink`, are durable after `fsync_dir`.
+- An `OSError` from `fsync` means that the data may be gone although it can still be read: never try again,
+  stop using the directory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from typing import Protocol
+
+from quorate.protocol.types import Buffer
+
+__all__ = ["File", "Files", "RealFiles", "replace_file"]
+
+
+class File(Protocol):
+    """An open file."""
+
+    @property
+    def path(self) -> str: ...
+
+    def size(self) -> int: ...
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end of the file."""
+
+    def append(self, parts: Iterable[Buffer]) -> None:
+        """Writes the parts one after the other at the end."""
+
+    def truncate(self, size: int) -> None: ...
+
+    async def fsync(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Files(Protocol):
+    """A file system. Paths are strings with `/` between names."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        """An existing file, for reading and appending; `create` makes an empty one if there is none."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def names(self, directory: str) -> list[str]:
+        """What is in a directory, sorted."""
+
+    def make_directory(self, path: str) -> None:
+        """Makes a directory and those above it; it may exist already."""
+
+    def rename(self, path: str, new_path: str) -> None:
+        """Gives a file or directory another name, replacing a file of that name."""
+
+    def unlink(self, path: str) -> None: ...
+
+    async def fsync_dir(self, path: str) -> None: ...
+
+    def lock(self, path: str) -> File | None:
+        """Creates and locks a file until it is closed or the process ends; None if another process has it."""
+
+
+async def replace_file(files: Files, path: str, data: bytes) -> None:
+    """Makes `data` the content of a file, durably: after a crash it is the old content or the new one."""
+    temporary = path + ".tmp"
+    if files.exists(temporary):
+        files.unlink(temporary)
+    file = files.open(temporary, create=True)
+    try:
+        file.append([data])
+        await file.fsync()
+    finally:
+        file.close()
+    files.rename(temporary, path)
+    await files.fsync_dir(path.rpartition("/")[0])
+
+
+class RealFiles:
+    """The file system of this machine. Waiting for the disk happens in the executor."""
+
+    def __init__(self, executor: Executor | None = None) -> None:
+        self._executor = executor
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return _RealFile(path, os.open(path, flags, 0o644), self._executor)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def names(self, directory: str) -> list[str]:
+        return sorted(os.listdir(directory))
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(path, exist_ok=True)
+
+    def rename(self, path: str, new_path: str) -> None:
+        os.replace(path, new_path)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    async def fsync_dir(self, path: str) -> None:
+        descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, os.fsync, descriptor)
+        finally:
+            os.close(descriptor)
+
+    def lock(self, path: str) -> File | None:
+        file = _RealFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), self._executor)
+        try:
+            fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            return None
+        return file
+
+
+class _RealFile:
+    __slots__ = ("_executor", "_size", "descriptor", "path")
+
+    def __init__(self, path: str, descriptor: int, executor: Executor | None) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self._executor = executor
+        self._size = os.fstat(descriptor).st_size
+
+    def size(self) -> int:
+        return self._size
+
+    def read(self, position: int, size: int) -> bytes:
+        return os.pread(self.descriptor, size, position)
+
+    def append(self, parts: Iterable[Buffer]) -> None:
+        rest = [memoryview(part).cast("B") for part in parts if len(part)]
+        while rest:
+            try:
+                written = os.writev(self.descriptor, rest[:_WRITE_PARTS_MAX])
+            finally:
+                self._size = os.fstat(self.descriptor).st_size
+            if not written:
+                raise OSError(errno.EIO, "the disk took no bytes", self.path)
+            while rest and written >= len(rest[0]):
+                written -= len(rest.pop(0))
+            if written:
+                rest[0] = rest[0][written:]
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self.descriptor, size)
+        self._size = size
+
+    async def fsync(self) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._executor, os.fdatasync, self.descriptor)
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1
+
+
+_WRITE_PARTS_MAX = 512
