@@ -1,0 +1,1 @@
+"""A process: configuration, roles, assembly, start, stop."""

@@ -1,0 +1,256 @@
+"""The configuration of a node: a file with the keys of Kafka's `server.properties`.
+
+`SETTINGS` has a line for every key that we know: how its value is read, what is allowed, and its default. A
+value that is not allowed is an error that names file, key, value and what is; a key that is not known is a
+warning, because files that were written for Apache Kafka have many more.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quorate.net.limits import Limits
+from quorate.raft.quorum import QuorumSettings
+from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+
+__all__ = ["SETTINGS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
+
+
+class ConfigError(Exception):
+    """Something that an operator must fix."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    name: str
+    host: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    read: Callable[[str], Any]
+    allowed: str
+    default: Any
+
+
+def _integer(lowest: int, highest: int = 2**63 - 1) -> Callable[[str], int]:
+    def read(text: str) -> int:
+        value = int(text)
+        if not lowest <= value <= highest:
+            raise ValueError
+        return value
+
+    return read
+
+
+def _ms(default: int) -> Setting:
+    return Setting(_integer(0, 2**31 - 1), "milliseconds from 0 on", default)
+
+
+def _at_least(lowest: int, default: int) -> Setting:
+    return Setting(_integer(lowest), f"a number from {lowest} on", default)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _roles(text: str) -> tuple[str, ...]:
+    roles = _names(text)
+    if not roles or not set(roles) <= {"controller"} or len(set(roles)) != len(roles):
+        raise ValueError
+    return roles
+
+
+def _host_and_port(text: str) -> tuple[str, int]:
+    match = re.fullmatch(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)", text.strip())
+    if match is None or int(match["port"]) > 65535:
+        raise ValueError
+    return match["v6"] or match["host"], int(match["port"])
+
+
+def _listeners(text: str) -> tuple[Listener, ...]:
+    found = []
+    for part in _names(text):
+        name, separator, address = part.partition("://")
+        if not separator or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
+            raise ValueError
+        found.append(Listener(name.upper(), *_host_and_port(address)))
+    if not found or len({one.name for one in found}) != len(found):
+        raise ValueError
+    return tuple(found)
+
+
+def _voters(text: str) -> tuple[tuple[int, str, int], ...]:
+    """`id@host:port,...`; an address that stands for all interfaces cannot be connected to."""
+    found = []
+    for part in _names(text):
+        voter_id, _, address = part.partition("@")
+        host, port = _host_and_port(address)
+        if host in ("", "0.0.0.0", "::") or not port:
+            raise ValueError
+        found.append((_integer(0, 2**31 - 1)(voter_id), host, port))
+    if len({voter_id for voter_id, _, _ in found}) != len(found):
+        raise ValueError
+    return tuple(found)
+
+
+def _servers(text: str) -> tuple[tuple[str, int], ...]:
+    servers = tuple(_host_and_port(part) for part in _names(text))
+    if any(not host or not port for host, port in servers):
+        raise ValueError
+    return servers
+
+
+_QUORUM: Final = "controller.quorum."
+_DEFAULTS: Final = QuorumSettings()
+
+SETTINGS: Final[Mapping[str, Setting]] = {
+    "process.roles": Setting(_roles, "controller (brokers are yet to come)", None),
+    "node.id": Setting(_integer(0, 2**31 - 1), "a number from 0 on", None),
+    "listeners": Setting(_listeners, "NAME://host:port, each name once", ()),
+    "advertised.listeners": Setting(_listeners, "NAME://host:port, each name once", ()),
+    "controller.listener.names": Setting(_names, "names of listeners", ("CONTROLLER",)),
+    "listener.security.protocol.map": Setting(_names, "NAME:PROTOCOL", ()),
+    "metadata.log.dir": Setting(str, "a directory", ""),
+    "log.dirs": Setting(_names, "directories", ()),
+    "log.dir": Setting(str, "a directory", ""),
+    _QUORUM + "voters": Setting(_voters, "id@host:port, each id once, no 0.0.0.0", ()),
+    _QUORUM + "bootstrap.servers": Setting(_servers, "host:port", ()),
+    _QUORUM + "election.timeout.ms": _ms(_DEFAULTS.election_timeout_ms),
+    _QUORUM + "fetch.timeout.ms": _ms(_DEFAULTS.fetch_timeout_ms),
+    _QUORUM + "election.backoff.max.ms": _ms(_DEFAULTS.election_backoff_max_ms),
+    _QUORUM + "request.timeout.ms": _ms(_DEFAULTS.request_timeout_ms),
+    _QUORUM + "retry.backoff.ms": _ms(_DEFAULTS.retry_backoff_ms),
+    _QUORUM + "append.linger.ms": _ms(25),  # read, but every append leaves at once: syncs group them
+    "metadata.log.segment.bytes": _at_least(8 << 20, 1 << 30),
+    "metadata.log.max.record.bytes.between.snapshots": _at_least(1, 20 << 20),
+    "metadata.log.max.snapshot.interval.ms": _at_least(0, 3_600_000),
+    "metadata.max.retention.bytes": _at_least(-1, 100 << 20),
+    "metadata.max.retention.ms": _at_least(-1, 604_800_000),
+    "metadata.max.idle.interval.ms": _ms(500),
+    "socket.request.max.bytes": _at_least(1, 100 << 20),
+    "connections.max.idle.ms": _ms(600_000),
+    "max.connections": _at_least(1, 10_000),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NodeConfig:
+    """A configuration that makes sense as a whole."""
+
+    path: str
+    values: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+    def __getitem__(self, key: str) -> Any:
+        return self.values[key]
+
+    @property
+    def node_id(self) -> int:
+        return int(self["node.id"])
+
+    @property
+    def metadata_directory(self) -> str:
+        return str(self["metadata.log.dir"] or self.log_directories[0]).rstrip("/")
+
+    @property
+    def log_directories(self) -> tuple[str, ...]:
+        return tuple(self["log.dirs"]) or (str(self["log.dir"]),)
+
+    @property
+    def controller_listener(self) -> Listener:
+        """Where this controller listens."""
+        names = [name.upper() for name in self["controller.listener.names"]]
+        listeners: tuple[Listener, ...] = self["listeners"]
+        return next(one for one in listeners if one.name in names)
+
+    @property
+    def advertised_controller(self) -> Endpoint:
+        """Where others reach this controller: as advertised, as a static voter, or as it listens."""
+        mine = self.controller_listener
+        advertised = {one.name: one for one in self["advertised.listeners"]}.get(mine.name)
+        if advertised is not None:
+            return Endpoint(mine.name, advertised.host, advertised.port)
+        for voter_id, host, port in self[_QUORUM + "voters"]:
+            if voter_id == self.node_id:
+                return Endpoint(mine.name, host, port)
+        return Endpoint(mine.name, mine.host or "localhost", mine.port)
+
+    @property
+    def static_voters(self) -> VoterSet:
+        name = self.controller_listener.name
+        return VoterSet.of(
+            Voter(ReplicaKey(voter_id), (Endpoint(name, host, port),))
+            for voter_id, host, port in self[_QUORUM + "voters"]
+        )
+
+    @property
+    def bootstrap_servers(self) -> tuple[Endpoint, ...]:
+        name = self.controller_listener.name
+        return tuple(Endpoint(name, host, port) for host, port in self[_QUORUM + "bootstrap.servers"])
+
+    @property
+    def quorum_settings(self) -> QuorumSettings:
+        return QuorumSettings(
+            election_timeout_ms=self[_QUORUM + "election.timeout.ms"],
+            fetch_timeout_ms=self[_QUORUM + "fetch.timeout.ms"],
+            election_backoff_max_ms=self[_QUORUM + "election.backoff.max.ms"],
+            request_timeout_ms=self[_QUORUM + "request.timeout.ms"],
+            retry_backoff_ms=self[_QUORUM + "retry.backoff.ms"],
+        )
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            request_bytes_max=self["socket.request.max.bytes"],
+            connections_max=self["max.connections"],
+            idle_ms_max=self["connections.max.idle.ms"],
+        )
+
+
+def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
+    """The configuration that a file's keys and values make; a `ConfigError` for what they do not."""
+    values = {key: setting.default for key, setting in SETTINGS.items()}
+    warnings = []
+    for key, text in properties.items():
+        setting = SETTINGS.get(key)
+        if setting is None:
+            warnings.append(f"{path}: unknown key {key}")
+            continue
+        try:
+            values[key] = setting.read(text.strip())
+        except ValueError:
+            raise ConfigError(f"{path}: {key}={text}: allowed is {setting.allowed}") from None
+    config = NodeConfig(path, values, tuple(warnings))
+    _check_whole(config)
+    return config
+
+
+def _check_whole(config: NodeConfig) -> None:
+    """Checks of keys against each other."""
+    for key in ("process.roles", "node.id"):
+        if config[key] is None:
+            raise ConfigError(f"{config.path}: {key} is missing: {SETTINGS[key].allowed}")
+    if not config["metadata.log.dir"] and not config["log.dirs"] and not config["log.dir"]:
+        raise ConfigError(f"{config.path}: metadata.log.dir is missing, and log.dirs too: a directory")
+    names = [name.upper() for name in config["controller.listener.names"]]
+    if not any(one.name in names for one in config["listeners"]):
+        raise ConfigError(
+            f"{config.path}: listeners has none of controller.listener.names: {', '.join(names)}"
+        )
+    voters = config[_QUORUM + "voters"]
+    if not voters and not config[_QUORUM + "bootstrap.servers"]:
+        raise ConfigError(
+            f"{config.path}: {_QUORUM}voters is missing, and {_QUORUM}bootstrap.servers too:"
+            f" one of them says where the quorum is"
+        )
+    if voters and config.node_id not in [voter_id for voter_id, _, _ in voters]:
+        known = ", ".join(str(voter_id) for voter_id, _, _ in voters)
+        raise ConfigError(f"{config.path}: node.id={config.node_id}: not among the voters {known}")
+    if config[_QUORUM + "election.timeout.ms"] < 1:
+        raise ConfigError(f"{config.path}: {_QUORUM}election.timeout.ms=0: allowed is 1 and more")

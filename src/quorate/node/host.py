@@ -1,0 +1,46 @@
+"""What a node takes from the machine it runs on, as one value.
+
+Besides this there is the running event loop, for time and connections. A node that asks for nothing else runs
+unchanged in the simulator (`lab.world`), and a run of it can be repeated: nothing in it asks whether it is
+simulated.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from quorate.storage.files import Files, RealFiles
+
+__all__ = ["Host", "real_host"]
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """The surroundings of one node. Monotonic time is not here: it is the time of the running loop."""
+
+    name: str
+    files: Files
+    random: random.Random
+    wall_ms: Callable[[], int]
+    """Milliseconds since 1970, as this machine believes; it may jump in both directions."""
+    executor: Executor | None
+    """Where blocking work goes: `loop.run_in_executor(host.executor, f)`. None is the loop's default one."""
+
+
+def real_host(name: str, executor: Executor | None = None) -> Host:
+    """This machine: its disks, its clock, and random numbers that nobody can foresee."""
+    return Host(
+        name=name,
+        files=RealFiles(executor),
+        random=random.SystemRandom(),
+        wall_ms=_wall_ms,
+        executor=executor,
+    )
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000

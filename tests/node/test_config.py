@@ -1,0 +1,83 @@
+"""Configuration files: what is read, what is refused, and with which words."""
+
+import pytest
+
+from quorate.node.config import ConfigError, parse_config
+from quorate.raft.voters import Endpoint
+
+GOOD = {
+    "process.roles": "controller",
+    "node.id": "1",
+    "listeners": "CONTROLLER://127.0.0.1:9093",
+    "controller.listener.names": "CONTROLLER",
+    "controller.quorum.voters": "1@127.0.0.1:9093,2@127.0.0.1:9094",
+    "log.dirs": "/data/a,/data/b",
+}
+
+
+def parsed(**changes):
+    properties = GOOD | {key.replace("_", "."): value for key, value in changes.items()}
+    return parse_config(
+        "f.properties", {key: value for key, value in properties.items() if value is not None}
+    )
+
+
+def test_a_good_file():
+    config = parsed()
+    assert config.node_id == 1
+    assert config.metadata_directory == "/data/a"
+    assert config.advertised_controller == Endpoint("CONTROLLER", "127.0.0.1", 9093)
+    assert [voter.key.id for voter in config.static_voters] == [1, 2]
+    assert config.quorum_settings.election_timeout_ms == 1000
+    assert config.warnings == ()
+
+
+def test_the_metadata_directory_has_its_own_key():
+    assert parsed(metadata_log_dir="/meta/").metadata_directory == "/meta"
+
+
+def test_bootstrap_servers_instead_of_voters():
+    config = parsed(controller_quorum_voters=None, controller_quorum_bootstrap_servers="[::1]:9,h:10")
+    assert config.bootstrap_servers == (Endpoint("CONTROLLER", "::1", 9), Endpoint("CONTROLLER", "h", 10))
+    assert len(config.static_voters) == 0
+
+
+def test_an_unknown_key_is_a_warning():
+    assert parsed(num_io_threads="8").warnings == ("f.properties: unknown key num.io.threads",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"node_id": "x"}, "f.properties: node.id=x: allowed is a number from 0 on"),
+        ({"node_id": "-1"}, "node.id=-1: allowed is"),
+        ({"node_id": None}, "node.id is missing"),
+        ({"node_id": "3"}, "node.id=3: not among the voters 1, 2"),
+        ({"process_roles": "broker"}, "process.roles=broker: allowed is controller"),
+        ({"process_roles": "controller,controller"}, "process.roles=controller,controller: allowed is"),
+        ({"process_roles": None}, "process.roles is missing"),
+        ({"listeners": "CONTROLLER:9093"}, "listeners=CONTROLLER:9093: allowed is NAME://host:port"),
+        ({"listeners": "C://h:70000"}, "listeners=C://h:70000: allowed is"),
+        ({"listeners": "C://h:1,C://h:2"}, "allowed is NAME://host:port, each name once"),
+        ({"listeners": "OTHER://h:1"}, "listeners has none of controller.listener.names: CONTROLLER"),
+        ({"controller_quorum_voters": "1@0.0.0.0:1"}, "voters=1@0.0.0.0:1: allowed is id@host:port"),
+        ({"controller_quorum_voters": "1@h:1,1@h:2"}, "each id once"),
+        ({"controller_quorum_voters": "1-h:1"}, "voters=1-h:1: allowed is"),
+        (
+            {"controller_quorum_voters": None},
+            "voters is missing, and controller.quorum.bootstrap.servers too",
+        ),
+        ({"log_dirs": None}, "metadata.log.dir is missing, and log.dirs too"),
+        ({"controller_quorum_fetch_timeout_ms": "1s"}, "fetch.timeout.ms=1s: allowed is milliseconds"),
+        ({"controller_quorum_election_timeout_ms": "0"}, "election.timeout.ms=0: allowed is 1 and more"),
+        (
+            {"metadata_log_segment_bytes": "1"},
+            "metadata.log.segment.bytes=1: allowed is a number from 8388608 on",
+        ),
+    ],
+)
+def test_a_bad_value_is_named_with_what_is_allowed(changes, message):
+    with pytest.raises(ConfigError) as caught:
+        parsed(**changes)
+    assert message in str(caught.value)
+    assert str(caught.value).startswith("f.properties: ")
