@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from quorate.protocol.layout import ArrayOf, FieldLayout, Kind, Layout, StructOf
+from quorate.protocol.source import SourceText
 from quorate.protocol.types import BYTES, RECORDS, STRING, UUID, Buffer, Primitive, Uuid
 from quorate.protocol.varint import MalformedError, read_string_length, read_uvarint
 
@@ -44,23 +45,22 @@ class _Source:
     """The source text of one decoder, written line by line."""
 
     def __init__(self, *, view: bool, tables: Any) -> None:
-        self.names: dict[str, Any] = {
-            "MalformedError": MalformedError,
-            "Uuid": Uuid,
-            "bytes_new": bytes.__new__,
-            "new": object.__new__,
-            "read_string_length": read_string_length,
-            "read_uvarint": read_uvarint,
-            "unpack_from": struct.unpack_from,
-        }
+        self.out = SourceText(
+            {
+                "MalformedError": MalformedError,
+                "Uuid": Uuid,
+                "bytes_new": bytes.__new__,
+                "new": object.__new__,
+                "read_string_length": read_string_length,
+                "read_uvarint": read_uvarint,
+                "unpack_from": struct.unpack_from,
+            }
+        )
+        self.line, self.fresh, self.constant = self.out.line, self.out.fresh, self.out.constant
         self.text = "str(buf[p:e], 'utf-8')" if view else "buf[p:e].decode()"
         self.tables = tables
-        self.lines: list[str] = []
-        self.indent = 1
         self.run: list[tuple[str, str]] = []  # fixed-size fields not read yet: target, format
         self.after_run: list[str] = []
-        self.counter = 0
-        self.constants: dict[object, str] = {}
 
     def function(self, layouts: list[Layout], *, to_end: bool) -> Decoder:
         results = [self.struct(part) for part in layouts]
@@ -71,29 +71,12 @@ class _Source:
             self.line("if p > end: raise MalformedError")
             results.append("p")
         self.line(f"return ({', '.join(results)},)")
-        prologue = ["    view = memoryview(buf)"] if any("view[" in line for line in self.lines) else []
-        source = "\n".join(["def decode(buf, p, end):", *prologue, *self.lines])
         name = "+".join(f"{part.struct.__name__} v{part.version}" for part in layouts)
-        exec(compile(source, f"<decoder of {name}>", "exec"), self.names)
-        decoder: Decoder = self.names["decode"]
+        header = ["def decode(buf, p, end):"]
+        if any("view[" in line for line in self.out.lines):
+            header.append("    view = memoryview(buf)")
+        decoder: Decoder = self.out.compile("decode", header, f"decoder of {name}")
         return decoder
-
-    # Writing lines
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.indent + text)
-
-    def fresh(self, prefix: str) -> str:
-        self.counter += 1
-        return f"{prefix}{self.counter}"
-
-    def constant(self, prefix: str, value: object, key: object = None) -> str:
-        key = value if key is None else key
-        name = self.constants.get(key)
-        if name is None:
-            name = self.constants[key] = self.fresh(prefix)
-            self.names[name] = value
-        return name
 
     def flush(self) -> None:
         """Reads the fixed-size fields that have gathered, in one call."""
@@ -103,7 +86,7 @@ class _Source:
             targets = "".join(f"{target}, " for target, _ in self.run)
             self.line(f"{targets}= {reader}(buf, p)")
             self.line(f"p += {struct.calcsize(code)}")
-            self.lines.extend(self.after_run)
+            self.out.lines.extend(self.after_run)
             self.run, self.after_run = [], []
 
     # Structs
@@ -140,11 +123,11 @@ class _Source:
         unknown, last, tag, end = self.fresh("u"), self.fresh("l"), self.fresh("t"), self.fresh("q")
         self.line(f"{variable}.__unknown_tags__ = None")
         self.line("if n:")
-        self.indent += 1
+        self.out.indent += 1
         self.line("if n > 127: n, p = read_uvarint(buf, p - 1)")
         self.line(f"{unknown} = {{}}; {last} = -1")
         self.line("for _ in range(n):")
-        self.indent += 1
+        self.out.indent += 1
         self.line(f"{tag}, p = read_uvarint(buf, p)")
         self.line("n, p = read_uvarint(buf, p)")
         self.line(f"{end} = p + n")
@@ -153,10 +136,10 @@ class _Source:
         branch = "if"
         for each in part.tagged:
             self.line(f"{branch} {tag} == {each.tag}:")
-            self.indent += 1
+            self.out.indent += 1
             self.tagged_value(each, f"{variable}.{each.name}")
             self.flush()
-            self.indent -= 1
+            self.out.indent -= 1
             branch = "elif"
         for foreign in sorted(part.foreign_tags):
             self.line(f"{branch} {tag} == {foreign}: raise MalformedError")
@@ -164,9 +147,9 @@ class _Source:
         keep = f"{unknown}[{tag}] = bytes(buf[p:{end}]); p = {end}"
         self.line(f"else: {keep}" if branch == "elif" else keep)
         self.line(f"if p != {end}: raise MalformedError")
-        self.indent -= 1
+        self.out.indent -= 1
         self.line(f"if {unknown}: {variable}.__unknown_tags__ = {unknown}")
-        self.indent -= 1
+        self.out.indent -= 1
 
     def tagged_value(self, each: FieldLayout, target: str) -> None:
         if isinstance(each.kind, StructOf) and each.nullable:
@@ -190,7 +173,7 @@ class _Source:
         elif kind is UUID:
             raw = self.fresh("r")
             self.run.append((raw, "16s"))
-            self.after_run.append("    " * self.indent + f"{target} = bytes_new(Uuid, {raw})")
+            self.after_run.append("    " * self.out.indent + f"{target} = bytes_new(Uuid, {raw})")
         elif kind.is_fixed:
             self.run.append((target, kind.code))
         else:
@@ -198,10 +181,10 @@ class _Source:
 
     def present_or_null(self, kind: StructOf, target: str, condition: str) -> None:
         self.line(f"if {condition}:")
-        self.indent += 1
+        self.out.indent += 1
         self.line(f"{target} = {self.struct(kind.layout)}")
         self.flush()
-        self.indent -= 1
+        self.out.indent -= 1
         self.line(f"else: {target} = None")
 
     def length_byte(self) -> None:
@@ -228,18 +211,18 @@ class _Source:
         elif each.compact:
             self.line(f"if {null}: {target} = None")
             self.line("else:")
-            self.indent += 1
+            self.out.indent += 1
         else:
             self.line(f"if {null}:")
             self.line("    if n != -1: raise MalformedError")
             self.line(f"    {target} = None")
             self.line("else:")
-            self.indent += 1
+            self.out.indent += 1
 
     def end_length(self, each: FieldLayout) -> None:
         self.flush()
         if each.nullable:
-            self.indent -= 1
+            self.out.indent -= 1
 
     def sized(self, kind: Primitive, each: FieldLayout, target: str) -> None:
         assert kind in (STRING, BYTES, RECORDS)
@@ -265,7 +248,7 @@ class _Source:
             self.line("if n > end - p: raise MalformedError")
             self.line(f"{items} = []")
             self.line("for _ in range(n):")
-            self.indent += 1
+            self.out.indent += 1
             if isinstance(item, StructOf):
                 variable = self.struct(item.layout)
             else:
@@ -273,7 +256,7 @@ class _Source:
                 self.value(item, FieldLayout("", item, False, each.compact, None), variable)
             self.flush()
             self.line(f"{items}.append({variable})")
-            self.indent -= 1
+            self.out.indent -= 1
             self.line(f"{target} = {items}")
         self.end_length(each)
 

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from quorate.protocol.layout import ArrayOf, FieldLayout, Kind, Layout, StructOf
 from quorate.protocol.message import Struct
+from quorate.protocol.source import SourceText
 from quorate.protocol.types import RECORDS, STRING, UUID, Buffer, Primitive
 from quorate.protocol.varint import STRING_BYTES_MAX, MalformedError, uvarint
 
@@ -52,21 +53,21 @@ class _Source:
     """The source text of one encoder, written line by line."""
 
     def __init__(self, *, parts: bool) -> None:
-        self.names: dict[str, Any] = {
-            "MalformedError": MalformedError,
-            "PreEncoded": PreEncoded,
-            "flat": _flat,
-            "pack": struct.pack,
-            "put_tags": _put_tags,
-            "string_length": _string_length,
-            "uvarint": uvarint,
-        }
+        self.out = SourceText(
+            {
+                "MalformedError": MalformedError,
+                "PreEncoded": PreEncoded,
+                "flat": _flat,
+                "is_buffer": _is_buffer,
+                "pack": struct.pack,
+                "put_tags": _put_tags,
+                "string_length": _string_length,
+                "uvarint": uvarint,
+            }
+        )
+        self.line, self.fresh, self.constant = self.out.line, self.out.fresh, self.out.constant
         self.parts = parts
-        self.lines: list[str] = []
-        self.indent = 1
         self.run: list[tuple[str, str]] = []  # fixed-size values not written yet: expression, format
-        self.counter = 0
-        self.constants: dict[object, str] = {}
 
     def function(self, layouts: list[Layout]) -> Encoder:
         arguments = []
@@ -81,25 +82,8 @@ class _Source:
             self.line("return out")
         header = [f"def encode({', '.join(arguments)}):", "    add = out.append"]
         name = "+".join(f"{part.struct.__name__} v{part.version}" for part in layouts)
-        exec(compile("\n".join(header + self.lines), f"<encoder of {name}>", "exec"), self.names)
-        encoder: Encoder = self.names["encode"]
+        encoder: Encoder = self.out.compile("encode", header, f"encoder of {name}")
         return encoder
-
-    # Writing lines
-
-    def line(self, text: str) -> None:
-        self.lines.append("    " * self.indent + text)
-
-    def fresh(self, prefix: str) -> str:
-        self.counter += 1
-        return f"{prefix}{self.counter}"
-
-    def constant(self, prefix: str, value: object, key: object) -> str:
-        name = self.constants.get(key)
-        if name is None:
-            name = self.constants[key] = self.fresh(prefix)
-            self.names[name] = value
-        return name
 
     def literal(self, value: object) -> str:
         if value is None or isinstance(value, (bool, int, str)):
@@ -145,19 +129,19 @@ class _Source:
         unknown, tags, whole = f"{variable}.__unknown_tags__", self.fresh("t"), self.fresh("o")
         conditions = {each.name: self.tag_is_set(each, f"{variable}.{each.name}") for each in part.tagged}
         self.line(f"if {' or '.join([unknown, *(f'({one})' for one in conditions.values())])}:")
-        self.indent += 1
+        self.out.indent += 1
         self.line(f"{tags} = {{}}; {whole} = out")
         for each in part.tagged:
             self.line(f"if {conditions[each.name]}:")
-            self.indent += 1
+            self.out.indent += 1
             self.line("out = bytearray(); add = out.append")
             self.tagged_value(each, f"{variable}.{each.name}")
             self.flush()
             self.line(f"{tags}[{each.tag}] = out")
-            self.indent -= 1
+            self.out.indent -= 1
         self.line(f"out = {whole}; add = out.append")
         self.line(f"put_tags(out, {tags}, {unknown}, {reserved_name})")
-        self.indent -= 1
+        self.out.indent -= 1
         self.line("else: add(0)")
 
     def tag_is_set(self, each: FieldLayout, expression: str) -> str:
@@ -174,11 +158,11 @@ class _Source:
             if each.nullable:
                 self.line(f"if {expression} is None: add(0)")
                 self.line("else:")
-                self.indent += 1
+                self.out.indent += 1
                 self.line("add(1)")
             self.struct_value(each.kind, expression)
             self.flush()
-            self.indent -= each.nullable
+            self.out.indent -= each.nullable
         else:
             self.value(each.kind, each, expression)
 
@@ -192,11 +176,11 @@ class _Source:
                 self.flush()
                 self.line(f"if {expression} is None: add(255)")
                 self.line("else:")
-                self.indent += 1
+                self.out.indent += 1
                 self.line("add(1)")
                 self.struct_value(kind, expression)
                 self.flush()
-                self.indent -= 1
+                self.out.indent -= 1
             else:
                 self.struct_value(kind, expression)
         elif kind is UUID:
@@ -245,7 +229,6 @@ class _Source:
         if kind is RECORDS and self.parts:
             self.line(f"if len({value}) < {PART_BYTES_MIN} and is_buffer({value}): out += {value}")
             self.line(f"else: parts.append(out); parts.append({value}); out = bytearray(); add = out.append")
-            self.names["is_buffer"] = _is_buffer
         else:
             self.line(f"out += {value}")
         self.close_nullable(each)
@@ -267,16 +250,16 @@ class _Source:
             if loop_else:
                 self.line(f"if {items}.__class__ is PreEncoded: out += {items}.data")
                 self.line("else:")
-                self.indent += 1
+                self.out.indent += 1
             variable = self.fresh("v")
             self.line(f"for {variable} in {items}:")
-            self.indent += 1
+            self.out.indent += 1
             if isinstance(item, StructOf):
                 self.struct(item.layout, variable)
             else:
                 self.value(item, FieldLayout("", item, False, each.compact, None), variable)
             self.flush()
-            self.indent -= 1 + loop_else
+            self.out.indent -= 1 + loop_else
         self.close_nullable(each)
 
     def open_nullable(self, each: FieldLayout, variable: str) -> None:
@@ -284,7 +267,7 @@ class _Source:
             null = "add(0)" if each.compact else r"out += b'\xff\xff\xff\xff'"
             self.line(f"if {variable} is None: {null}")
             self.line("else:")
-            self.indent += 1
+            self.out.indent += 1
 
     def put_length(self, each: FieldLayout, expression: str) -> None:
         if each.compact:
@@ -298,7 +281,7 @@ class _Source:
     def close_nullable(self, each: FieldLayout) -> None:
         self.flush()
         if each.nullable:
-            self.indent -= 1
+            self.out.indent -= 1
 
 
 def _all_defaults(part: Layout) -> Struct:
