@@ -1,0 +1,1 @@
+"""Connections: the server's end of them, and the client's."""

@@ -1,0 +1,408 @@
+"""The server's end of one connection: requests in, answers out in the same order.
+
+One request is under way at a time, as in Kafka: what stands behind a parked request waits, undecoded. So
+answers are in order, side effects are in order, and a connection can hold up nobody but itself. Whatever
+is answered at once is served in the callback of the read, and everything that one read led to leaves in one
+write. Only a handler that waits costs a task.
+
+The peer is slowed down instead of buffered: while it does not read its answers nothing is served to it, and
+while too much of what it sent waits, nothing is read from it.
+
+How it ends:
+
+- The peer closes its half: what has arrived is answered, then we close ours.
+- Something malformed, a request that is not served, a handler that raises: answers that are ready leave, the
+  rest is dropped, one line is logged.
+- The server closes: the request under way is answered, the rest is dropped.
+- The connection is lost: the request under way is cancelled. The conversation is over when that has ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import struct
+from collections import deque
+from collections.abc import Sized
+from typing import TYPE_CHECKING, Final, cast
+
+from quorate.net.framing import Frame, FrameReader, is_sendable, request_in, write_parts
+from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext
+from quorate.protocol.api import APIS
+from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
+from quorate.protocol.errors import ApiError, ProtocolError
+from quorate.protocol.frame import decode_request_header, encode_response_parts
+from quorate.protocol.message import Response
+
+if TYPE_CHECKING:
+    from quorate.net.server import Server
+
+__all__ = ["Conversation"]
+
+_ROUTE_ID: Final = struct.Struct(">I")
+_KEY_AND_VERSION: Final = struct.Struct(">hh")
+_SIZE_BYTES: Final = 4
+
+
+class Conversation(asyncio.BufferedProtocol):
+    """One connection of a server."""
+
+    __slots__ = (
+        "_active_at",
+        "_context",
+        "_counters",
+        "_header",
+        "_is_closing",
+        "_is_eof",
+        "_is_last",
+        "_is_reading",
+        "_is_writable",
+        "_limits",
+        "_loop",
+        "_next_turn",
+        "_out",
+        "_out_bytes",
+        "_reader",
+        "_running",
+        "_server",
+        "_transport",
+        "_unsent_bytes",
+        "_waiting",
+    )
+
+    def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
+        self._server = server
+        self._limits = limits = server.limits
+        self._counters = server.counters
+        self._loop = loop
+        self._transport: asyncio.Transport | None = None
+        self._reader = FrameReader(server.scratch, limits.request_bytes_max, limits.frame_bytes_at_once)
+        self._context = RequestContext(server.listener, "", 0, "")
+        # Requests that have arrived and not been looked at.
+        self._waiting: deque[Frame] = deque()
+        # The answer that is waited for, and the header of its request.
+        self._running: asyncio.Future[Answer] | None = None
+        self._header: RequestHeader | None = None
+        # Answers that have not been handed to the transport.
+        self._out: list[Sized] = []
+        self._out_bytes = 0
+        self._next_turn: asyncio.Handle | None = None
+        self._is_reading = True
+        self._is_writable = True
+        self._is_eof = False
+        self._is_last = False  # nothing follows what is waiting
+        self._is_closing = False  # nothing is served any more
+        self._active_at = loop.time()
+        self._unsent_bytes = 0
+
+    # Called by the server
+
+    def finish(self) -> None:
+        """Ends the conversation after the request that is under way."""
+        self._waiting.clear()
+        self._is_last = True
+        if self._running is None:
+            self._close()
+        else:
+            self._expect_the_end()
+
+    def abort(self) -> None:
+        """Ends the conversation now."""
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.abort()
+
+    def expires_at(self) -> float:
+        """When to give up on this connection, if nothing moves until then.
+
+        A request that is parked has a deadline of its own, kept by its handler.
+        """
+        limits = self._limits
+        if self._is_last or self._is_closing:
+            return self._active_at + limits.drain_ms_max / 1000
+        if self._running is not None and self._is_writable:
+            return math.inf
+        return self._active_at + limits.idle_ms_max / 1000
+
+    def expire(self, now: float) -> None:
+        """Gives up on this connection, unless the peer has taken something since this was asked last."""
+        transport = self._transport
+        if transport is None:
+            return
+        unsent_bytes = transport.get_write_buffer_size()
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes = unsent_bytes
+            self._active_at = now
+            return
+        self._counters.connections_expired += 1
+        self._log("idle for too long", level=logging.INFO)
+        self.abort()
+
+    # Called by the loop
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        peer = transport.get_extra_info("peername") or ("", 0)
+        self._context = RequestContext(self._server.listener, str(peer[0]), int(peer[1]), "")
+        limits = self._limits
+        self._transport.set_write_buffer_limits(
+            high=limits.write_buffer_high_bytes, low=limits.write_buffer_low_bytes
+        )
+        refusal = self._server.admit(self)
+        if refusal is not None:
+            self._log(refusal)
+            self.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
+        self._transport = None
+        self._is_closing = True
+        self._waiting.clear()
+        self._out.clear()
+        if self._next_turn is not None:
+            self._next_turn.cancel()
+        if self._running is not None:
+            self._running.cancel()
+        else:
+            self._server.forget(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
+        return self._reader.buffer()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._active_at = self._loop.time()
+        self._counters.bytes_received += nbytes
+        if self._is_last:
+            return
+        self._waiting.extend(self._reader.received(nbytes))
+        if self._next_turn is None:
+            self._serve()
+        else:
+            self._regulate()
+
+    def eof_received(self) -> bool:
+        self._is_eof = self._is_last = True
+        self._active_at = self._loop.time()
+        self._expect_the_end()
+        return bool(self._waiting) or self._running is not None
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._active_at = self._loop.time()
+        # Not at once: a transport may call this from within the write that `_serve` is doing.
+        self._serve_soon()
+
+    # Serving
+
+    def _serve_soon(self) -> None:
+        if self._next_turn is None:
+            self._next_turn = self._loop.call_soon(self._take_turn)
+
+    def _take_turn(self) -> None:
+        self._next_turn = None
+        self._serve()
+
+    def _serve(self) -> None:
+        """Answers what is waiting, as far as that is possible now."""
+        waiting, limits = self._waiting, self._limits
+        served = 0
+        while waiting and self._running is None and self._is_writable and not self._is_closing:
+            if served == limits.requests_per_turn_max:
+                self._serve_soon()
+                break
+            served += 1
+            self._begin(*waiting.popleft())
+            if self._out_bytes >= limits.write_buffer_high_bytes:
+                self._flush()
+        self._counters.requests += served
+        self._flush()
+        if self._running is None and not waiting and not self._is_closing:
+            if self._reader.refusal is not None:
+                self._refuse(str(self._reader.refusal))
+            elif self._is_last:
+                self._close()
+        if waiting or not self._is_reading or self._reader.refusal is not None:
+            self._regulate()
+
+    def _begin(self, buffer: bytearray, begin: int, end: int) -> None:
+        """Decodes one request and calls its handler."""
+        if end - begin < _SIZE_BYTES:
+            self._refuse(f"a request of {end - begin} bytes")
+            return
+        (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
+        served = self._server.routes.by_route_id.get(route_id)
+        try:
+            if served is None:
+                self._not_served(buffer, begin, end)
+                return
+            header, request = request_in(buffer, begin, end)
+        except ProtocolError as error:
+            self._refuse(str(error))
+            return
+        except Exception as error:
+            self._refuse("the decoder failed", error)
+            return
+        client_id = header.client_id or ""
+        if client_id != self._context.client_id:
+            previous = self._context
+            self._context = RequestContext(
+                previous.listener, previous.client_host, previous.client_port, client_id, previous.principal
+            )
+        handler, response_cls = served
+        try:
+            answer = handler(self._context, header, request)
+            if answer.__class__ is response_cls:
+                self._answer(header, answer)
+                return
+            if isinstance(answer, (Response, NoResponse)):
+                self._check_and_answer(header, answer)
+                return
+            self._running = asyncio.ensure_future(answer)
+        except Exception as error:
+            self._fail(header, error)
+            return
+        self._header = header
+        self._running.add_done_callback(self._finished)
+
+    def _finished(self, running: asyncio.Future[Answer]) -> None:
+        """The handler that was waited for has ended."""
+        header = self._header
+        assert header is not None
+        self._running = self._header = None
+        self._active_at = self._loop.time()
+        error = asyncio.CancelledError() if running.cancelled() else running.exception()
+        if self._transport is None:
+            # Nobody waits for the answer any more, but a handler that broke is still worth a line.
+            if error is not None and not isinstance(error, asyncio.CancelledError):
+                self._fail(header, error)
+            self._server.forget(self)
+            return
+        if error is not None:
+            self._fail(header, error)
+        elif not self._is_closing:
+            try:
+                self._check_and_answer(header, running.result())
+            except Exception as encoding_error:
+                self._fail(header, encoding_error)
+        if self._next_turn is None:
+            self._serve()
+
+    def _check_and_answer(self, header: RequestHeader, answer: Answer) -> None:
+        if answer is NO_RESPONSE:
+            return
+        if not isinstance(answer, Response) or answer.__key__ != header.request_api_key:
+            raise TypeError(f"{type(answer).__name__} is no answer to {_name(header.request_api_key)}")
+        self._answer(header, answer)
+
+    def _answer(self, header: RequestHeader, response: Response) -> None:
+        """Encodes an answer. It leaves with the next flush."""
+        self._put(encode_response_parts(response, header.request_api_version, header.correlation_id))
+
+    def _put(self, parts: list[Sized]) -> None:
+        size_bytes = len(parts[0])
+        for part in parts[1:]:
+            size_bytes += len(part)
+            if not is_sendable(part):
+                raise TypeError(f"a part of the response is a {type(part).__name__}, which cannot be sent")
+        if size_bytes - _SIZE_BYTES > self._limits.response_bytes_max:
+            raise ValueError(f"a response of {size_bytes} bytes")
+        self._counters.responses += 1
+        self._out += parts
+        self._out_bytes += size_bytes
+
+    def _flush(self) -> None:
+        if not self._out:
+            return
+        parts, self._out = self._out, []
+        out_bytes, self._out_bytes = self._out_bytes, 0
+        if self._transport is not None and not self._transport.is_closing():
+            self._counters.bytes_sent += out_bytes
+            write_parts(self._transport, parts)
+
+    def _regulate(self) -> None:
+        """Stops reading when too much is waiting, and goes on when half of that is left."""
+        transport = self._transport
+        if self._is_eof or transport is None or transport.is_closing():
+            return
+        limits = self._limits
+        requests = len(self._waiting)
+        request_bytes = sum(end - begin for _, begin, end in self._waiting)
+        if self._is_reading:
+            if (
+                requests >= limits.requests_in_flight_max
+                or request_bytes >= limits.request_bytes_in_flight_max
+                or self._reader.refusal is not None
+            ):
+                self._is_reading = False
+                transport.pause_reading()
+        elif (
+            requests <= limits.requests_in_flight_max // 2
+            and request_bytes <= limits.request_bytes_in_flight_max // 2
+            and self._reader.refusal is None
+        ):
+            self._is_reading = True
+            transport.resume_reading()
+
+    # Ending
+
+    def _not_served(self, buffer: bytearray, begin: int, end: int) -> None:
+        key, version = _KEY_AND_VERSION.unpack_from(buffer, begin)
+        if key == ApiVersionsRequest.__key__:
+            header, _ = decode_request_header(buffer, begin, end)
+            response = self._server.routes.unknown_api_versions()
+            self._put(encode_response_parts(response, 0, header.correlation_id))
+            return
+        self._counters.unserved += 1
+        self._log(f"{_name(key)} v{version} is not served here")
+        self._close()
+
+    def _refuse(self, reason: str, bug: Exception | None = None) -> None:
+        self._counters.malformed += 1
+        self._log(f"malformed request: {reason}", bug)
+        self._close()
+
+    def _fail(self, header: RequestHeader, error: BaseException) -> None:
+        self._counters.failed += 1
+        # What a handler says on purpose is an ApiError; anything else is a bug, and worth its traceback.
+        bug = None if isinstance(error, (ApiError, asyncio.CancelledError)) else error
+        self._log(
+            f"{_name(header.request_api_key)} v{header.request_api_version},"
+            f" correlation id {header.correlation_id}, failed: {type(error).__name__}: {error}",
+            bug,
+        )
+        self._close()
+
+    def _close(self) -> None:
+        """Sends what is ready and closes. Nothing is served after that."""
+        self._waiting.clear()
+        self._flush()
+        self._is_closing = True
+        if self._transport is not None:
+            self._transport.close()
+            self._expect_the_end()
+
+    def _expect_the_end(self) -> None:
+        """An end that waits for a handler or for the peer does not wait for ever."""
+        unsent = self._transport is not None and self._transport.get_write_buffer_size() > 0
+        if unsent or self._waiting or self._running is not None:
+            self._server.watch(self.expires_at())
+
+    def _log(self, reason: str, bug: BaseException | None = None, level: int = logging.WARNING) -> None:
+        context = self._context
+        self._server.logger.log(
+            level,
+            "connection closed: %s (listener %s, client %s:%d, client id %r)",
+            reason,
+            context.listener,
+            context.client_host,
+            context.client_port,
+            context.client_id,
+            exc_info=bug,
+        )
+
+
+def _name(key: int) -> str:
+    return APIS[key][0] if key in APIS else f"key {key}"

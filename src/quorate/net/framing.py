@@ -1,0 +1,196 @@
+"""Frames out of a stream of bytes, and into one.
+
+`FrameReader` is the receiving half of a `BufferedProtocol`. What makes it fast, and keeps it linear:
+
+- All connections of a server read into one scratch buffer, which is possible because `get_buffer`, the read
+  and `buffer_updated` are one step on every loop. A connection owns memory only while a frame is incomplete.
+- The frames that one read completed are copied out of it together, once.
+- A frame that a read cut off is carried over to the beginning of the next one, so that a stream of small
+  frames is read in large pieces. If the next read does not complete it either, or if it is large, it gets
+  a buffer of its own, and reads then take exactly its missing bytes. So every byte is copied at most three
+  times, even if bytes arrive one by one, and the bytes of a large frame go where they stay.
+
+The memory that a frame lies in belongs to that frame alone and is writable: a record batch may be stamped
+where it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Sequence, Sized
+from typing import Final, cast
+
+from quorate.protocol.api import request_class
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.codec import decode_prefix
+from quorate.protocol.errors import ProtocolError
+from quorate.protocol.frame import decode_request, decode_request_header
+from quorate.protocol.message import Request
+from quorate.protocol.types import Buffer
+
+__all__ = ["Frame", "FrameReader", "is_sendable", "request_in", "write_parts"]
+
+_SIZE: Final = struct.Struct(">i")
+_SIZE_BYTES: Final = 4
+
+# Below this, copying a part costs less than handing it to the transport by itself.
+_JOINED_BYTES_MAX: Final = 16 * 1024
+
+
+# A buffer, a begin and an end: the frame, without its size, is `buffer[begin:end]`.
+Frame = tuple[bytearray, int, int]
+
+
+class FrameReader:
+    """Cuts what arrives on one connection into frames.
+
+    `refusal` is set when a size is negative or too large: nothing can be read after that. The frames
+    before it are good.
+    """
+
+    __slots__ = (
+        "_at_once_bytes",
+        "_carried",
+        "_filled",
+        "_frame",
+        "_frame_bytes",
+        "_frame_bytes_max",
+        "_scratch",
+        "refusal",
+    )
+
+    def __init__(self, scratch: memoryview, frame_bytes_max: int, at_once_bytes: int) -> None:
+        self._scratch = scratch
+        self._frame_bytes_max = frame_bytes_max
+        self._at_once_bytes = at_once_bytes
+        # The beginning of a frame, its size included, that has been carried over no more than once.
+        self._carried = b""
+        # The frame under way that has a buffer of its own: that buffer, the bytes in it, and its final size.
+        self._frame: bytearray | None = None
+        self._filled = 0
+        self._frame_bytes = 0
+        self.refusal: ProtocolError | None = None
+
+    def buffer(self) -> memoryview:
+        """Where the next read goes. May be asked for several times before bytes arrive."""
+        if self._frame is not None:
+            return memoryview(self._frame)[self._filled :]
+        if self._carried:
+            carried_bytes = len(self._carried)
+            self._scratch[:carried_bytes] = self._carried
+            return self._scratch[carried_bytes:]
+        return self._scratch
+
+    def received(self, count: int) -> Sequence[Frame]:
+        """The frames that are complete now that `count` bytes were put into the buffer."""
+        assert self.refusal is None
+        if self._frame is not None:
+            return self._received_into(self._frame, count)
+        scratch, unpack_size = self._scratch, _SIZE.unpack_from
+        if not self._carried and _SIZE_BYTES <= count <= self._frame_bytes_max + _SIZE_BYTES:
+            (size,) = unpack_size(scratch)
+            if size == count - _SIZE_BYTES:  # the usual case: exactly one frame
+                return ((bytearray(scratch[:count]), _SIZE_BYTES, count),)
+        end = len(self._carried) + count
+        spans = []
+        begin, size = 0, 0
+        while end - begin >= _SIZE_BYTES:
+            (size,) = unpack_size(scratch, begin)
+            if not 0 <= size <= self._frame_bytes_max:
+                self.refusal = _refusal(size, self._frame_bytes_max)
+                break
+            after = begin + _SIZE_BYTES + size
+            if after > end:
+                break
+            spans.append((begin + _SIZE_BYTES, after))
+            begin = after
+        if self.refusal is None:
+            self._keep(scratch[begin:end], size, is_carried=bool(self._carried) and begin == 0)
+        if not spans:
+            return ()
+        frames = bytearray(scratch[:begin])
+        return [(frames, first, last) for first, last in spans]
+
+    def _keep(self, rest: memoryview, size: int, is_carried: bool) -> None:
+        """Remembers the beginning of a frame of `size` bytes that is not complete."""
+        has_no_size = len(rest) < _SIZE_BYTES
+        if has_no_size or (not is_carried and size <= len(self._scratch) // 4):
+            self._carried = bytes(rest)
+        else:
+            self._carried = b""
+            self._filled = len(rest) - _SIZE_BYTES
+            self._frame_bytes = size
+            self._frame = bytearray(min(size, max(self._at_once_bytes, 2 * self._filled)))
+            self._frame[: self._filled] = rest[_SIZE_BYTES:]
+
+    def _received_into(self, frame: bytearray, count: int) -> Sequence[Frame]:
+        self._filled += count
+        if self._filled == self._frame_bytes:
+            self._frame = None
+            return ((frame, 0, self._frame_bytes),)
+        if self._filled == len(frame):
+            # Not resized in place: the transport may hold a view of it until we return.
+            larger = bytearray(min(self._frame_bytes, 2 * len(frame)))
+            larger[: self._filled] = frame
+            self._frame = larger
+        return ()
+
+
+def request_in(buffer: bytearray, begin: int, end: int) -> tuple[RequestHeader, Request]:
+    """The request in a frame. Whatever follows it is ignored, as in Kafka.
+
+    Clients depend on that: librdkafka sends three bytes too many when it asks for the metadata of all topics
+    (its issue 5049).
+    """
+    try:
+        return decode_request(buffer, begin, end)
+    except ProtocolError:
+        header, position = decode_request_header(buffer, begin, end)
+        cls = request_class(header.request_api_key)
+        request, _ = decode_prefix(cls, header.request_api_version, buffer, position, end)
+        return header, request
+
+
+# How the parts of a response leave. A range of a file will be sent from here, by whatever means the transport
+# has; today every part is a buffer.
+
+
+def is_sendable(part: Sized) -> bool:
+    """Whether `write_parts` knows what to do with this."""
+    return isinstance(part, (bytearray, bytes, memoryview))
+
+
+def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:
+    """Hands the parts of one or several responses to a transport, in as few writes as make sense.
+
+    Small neighbours are joined. Large parts stay what they are; nobody may change them after this.
+    """
+    buffers = cast("list[Buffer]", parts)
+    if len(buffers) == 1:
+        transport.write(buffers[0])
+        return
+    writes: list[Buffer] = []
+    small: list[Buffer] = []
+    for part in buffers:
+        if len(part) <= _JOINED_BYTES_MAX:
+            small.append(part)
+            continue
+        if small:
+            writes.append(b"".join(small))
+            small = []
+        writes.append(part)
+    if small:
+        writes.append(small[0] if len(small) == 1 else b"".join(small))
+    if len(writes) == 1:
+        transport.write(writes[0])
+    else:
+        transport.writelines(writes)
+
+
+def _refusal(size: int, frame_bytes_max: int) -> ProtocolError:
+    if size < 0:
+        reason = f"a frame of {size} bytes"
+    else:
+        reason = f"a frame of {size} bytes, and {frame_bytes_max} are allowed"
+    return ProtocolError("Frame", None, "size", None, reason)

@@ -1,0 +1,173 @@
+"""Which requests a listener serves, in which versions, and who answers them.
+
+A route table also answers ApiVersions, the question of every client what the table contains.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from quorate.protocol.api import response_class
+from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse, RequestHeader
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.message import Request, Response
+
+__all__ = [
+    "NO_RESPONSE",
+    "Answer",
+    "Features",
+    "Handler",
+    "NoResponse",
+    "RequestContext",
+    "Route",
+    "RouteTable",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RequestContext:
+    """Who asks, and where. It travels with a request that is forwarded."""
+
+    listener: str
+    client_host: str
+    client_port: int
+    client_id: str
+    principal: str = "User:ANONYMOUS"
+
+
+class NoResponse(Enum):
+    """The answer to a request that is not answered on the wire: Produce with acks=0."""
+
+    NO_RESPONSE = "no response"
+
+
+NO_RESPONSE: Final = NoResponse.NO_RESPONSE
+
+Answer = Response | NoResponse
+
+# Answers at once, or returns something to wait for: a handler is a function or a coroutine function. What
+# cannot be done is answered in the response's own error fields; an exception closes the connection. When the
+# connection is lost the waiting is cancelled, so what must be completed anyway belongs to somebody else.
+# The memory of a request is the handler's: byte fields are views of it, writable, and nobody uses it again.
+Handler = Callable[[RequestContext, RequestHeader, Any], Answer | Awaitable[Answer]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A request that is served.
+
+    `versions` are those that are answered: those of the pinned Apache release, if not given. `advertised`
+    are those that ApiVersions lists, where they differ: old librdkafka wants to see Produce v0.
+    """
+
+    request: type[Request]
+    handler: Handler
+    versions: range | None = None
+    advertised: range | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Features:
+    """What ApiVersions says about features: the levels that we know, and those that the cluster is at."""
+
+    supported: Mapping[str, range] = field(default_factory=dict)
+    finalized: Mapping[str, int] = field(default_factory=dict)
+    finalized_epoch: int = -1
+    zk_migration_ready: bool = False
+
+
+class RouteTable:
+    """The requests that a listener serves, ApiVersions always among them.
+
+    >>> table = RouteTable([])
+    >>> table.handler(18, 4) is None, table.handler(18, 5) is None, table.handler(3, 0) is None
+    (False, True, True)
+    """
+
+    def __init__(self, routes: Iterable[Route], features: Features | None = None) -> None:
+        self.features = Features() if features is None else features
+        # By the first four bytes of a request (see `route_id`): who answers it, and the class of the answer.
+        self.by_route_id: dict[int, tuple[Handler, type[Response]]] = {}
+        self._advertised: dict[int, range] = {}
+        for route in (*routes, Route(ApiVersionsRequest, self._api_versions)):
+            self._add(route)
+
+    def _add(self, route: Route) -> None:
+        request = route.request
+        versions = request.__served__ if route.versions is None else route.versions
+        assert versions, f"{request.__name__} has no version to be served in"
+        assert request.__key__ not in self._advertised, f"{request.__name__} has two routes"
+        assert set(versions) <= set(request.__versions__), f"{request.__name__} has no versions {versions}"
+        served = route.handler, response_class(request.__key__)
+        for version in versions:
+            self.by_route_id[route_id(request.__key__, version)] = served
+        self._advertised[request.__key__] = versions if route.advertised is None else route.advertised
+
+    def handler(self, key: int, version: int) -> Handler | None:
+        """Who answers this request, if anybody does."""
+        served = self.by_route_id.get(route_id(key, version))
+        return None if served is None else served[0]
+
+    def unknown_api_versions(self) -> ApiVersionsResponse:
+        """The answer, in version 0, to ApiVersions in a version that we do not know (KIP-511).
+
+        It names the versions of ApiVersions only, so that the client can ask again.
+        """
+        return ApiVersionsResponse(
+            error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=[self._entry(ApiVersionsRequest.__key__)]
+        )
+
+    def _api_versions(
+        self, _context: RequestContext, header: RequestHeader, request: ApiVersionsRequest
+    ) -> ApiVersionsResponse:
+        version = header.request_api_version
+        if version >= 3 and not (
+            _SOFTWARE.fullmatch(request.client_software_name)
+            and _SOFTWARE.fullmatch(request.client_software_version)
+        ):
+            return ApiVersionsResponse(error_code=ErrorCode.INVALID_REQUEST, api_keys=[])
+        return ApiVersionsResponse(
+            error_code=ErrorCode.NONE,
+            api_keys=[self._entry(key) for key in sorted(self._advertised)],
+            supported_features=self._supported_features(version),
+            finalized_features=[
+                ApiVersionsResponse.FinalizedFeatureKey(
+                    name=name, max_version_level=level, min_version_level=level
+                )
+                for name, level in self.features.finalized.items()
+                if level > 0  # a feature at level 0 is off, and clients expect not to see it
+            ],
+            finalized_features_epoch=self.features.finalized_epoch,
+            zk_migration_ready=self.features.zk_migration_ready,
+        )
+
+    def _supported_features(self, version: int) -> list[ApiVersionsResponse.SupportedFeatureKey]:
+        return [
+            ApiVersionsResponse.SupportedFeatureKey(
+                name=name, min_version=levels.start, max_version=levels.stop - 1
+            )
+            for name, levels in self.features.supported.items()
+            if levels.start > 0 or version >= 4  # parsers from before version 4 refuse a minimum of 0
+        ]
+
+    def _entry(self, key: int) -> ApiVersionsResponse.ApiVersion:
+        versions = self._advertised[key]
+        return ApiVersionsResponse.ApiVersion(
+            api_key=key, min_version=versions.start, max_version=versions.stop - 1
+        )
+
+
+def route_id(key: int, version: int) -> int:
+    """Key and version as they begin a request, read as one unsigned integer.
+
+    >>> hex(route_id(18, 4)), hex(route_id(18, -1))
+    ('0x120004', '0x12ffff')
+    """
+    return (key & 0xFFFF) << 16 | version & 0xFFFF
+
+
+_SOFTWARE: Final = re.compile(r"[a-zA-Z0-9]([a-zA-Z0-9\-.]*[a-zA-Z0-9])?")

@@ -1,0 +1,158 @@
+"""A listener: accepts connections, bounds how many there are, and closes them.
+
+    server = Server("PLAINTEXT", RouteTable([Route(HeartbeatRequest, heartbeat)]))
+    await server.start("127.0.0.1", 9092)
+    ...
+    await server.close(timeout_ms=5000)
+
+What is said on a connection is in `conversation`, what is served in `routes`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from quorate.net.conversation import Conversation
+from quorate.net.limits import Limits
+from quorate.net.routes import RouteTable
+
+__all__ = ["Counters", "Server"]
+
+# Idle connections are looked for at most this often per period that makes one idle.
+_SWEEPS_PER_PERIOD = 16
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a listener has seen since it started. How many connections there are: `Server.connections`."""
+
+    connections_accepted: int = 0
+    connections_refused: int = 0
+    connections_expired: int = 0
+    requests: int = 0
+    responses: int = 0
+    bytes_received: int = 0
+    bytes_sent: int = 0
+    malformed: int = 0
+    unserved: int = 0
+    failed: int = 0
+
+
+class Server:
+    """One listener. `routes` may be replaced while it runs: the next request finds the new ones."""
+
+    def __init__(
+        self,
+        listener: str,
+        routes: RouteTable,
+        *,
+        limits: Limits | None = None,
+        logger: logging.Logger | None = None,
+    ) -> None:
+        self.listener = listener
+        self.routes = routes
+        self.limits = Limits() if limits is None else limits
+        self.logger = logging.getLogger("quorate.net") if logger is None else logger
+        self.counters = Counters()
+        # Where every connection reads into, one read at a time: see `framing`.
+        self.scratch = memoryview(bytearray(self.limits.read_buffer_bytes))
+        self._conversations: dict[Conversation, None] = {}
+        self._listening: asyncio.Server | None = None
+        self._port = 0
+        self._sweep_timer: asyncio.TimerHandle | None = None
+        self._is_closing = False
+        self._is_over = asyncio.Event()
+
+    async def start(self, host: str | None, port: int) -> None:
+        """Listens. Port 0 means any port that is free: see `port`."""
+        assert self._listening is None, "a server starts once"
+        loop = asyncio.get_running_loop()
+        self._port = port
+        self._listening = await loop.create_server(lambda: Conversation(self, loop), host, port)
+
+    @property
+    def port(self) -> int:
+        """The port that it listens on."""
+        if self._port == 0:
+            assert self._listening is not None, "the server has not started"
+            self._port = self._listening.sockets[0].getsockname()[1]
+        return self._port
+
+    @property
+    def connections(self) -> int:
+        """How many connections there are, those among them that have closed but whose request still runs."""
+        return len(self._conversations)
+
+    async def close(self, *, timeout_ms: int) -> None:
+        """Stops listening, lets requests that are under way be answered, and then ends what is left."""
+        deadline = asyncio.get_running_loop().time() + timeout_ms / 1000
+        self._is_closing = True
+        if self._listening is not None:
+            self._listening.close()
+        for conversation in list(self._conversations):
+            conversation.finish()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._all_over()
+        except TimeoutError:
+            for conversation in list(self._conversations):
+                conversation.abort()
+            await self._all_over()
+        if self._listening is not None:
+            await self._listening.wait_closed()
+
+    async def _all_over(self) -> None:
+        while self._conversations:
+            self._is_over.clear()
+            await self._is_over.wait()
+        if self._sweep_timer is not None:
+            self._sweep_timer.cancel()
+            self._sweep_timer = None
+
+    # Called by conversations
+
+    def admit(self, conversation: Conversation) -> str | None:
+        """Counts a new connection in; or says why there must not be another."""
+        refusal = None
+        if self._is_closing:
+            refusal = "the listener is closing"
+        elif len(self._conversations) >= self.limits.connections_max:
+            refusal = f"there are {self.limits.connections_max} connections already"
+        if refusal is None:
+            self.counters.connections_accepted += 1
+        else:
+            self.counters.connections_refused += 1
+        # A refused one is kept, too, until it is gone: it is ended with all others.
+        self._conversations[conversation] = None
+        self.watch(conversation.expires_at())
+        return refusal
+
+    def forget(self, conversation: Conversation) -> None:
+        """A conversation is over."""
+        self._conversations.pop(conversation, None)
+        if not self._conversations:
+            self._is_over.set()
+
+    def watch(self, expires_at: float) -> None:
+        """Makes sure that connections are looked at when one expires."""
+        timer = self._sweep_timer
+        if timer is not None:
+            if timer.when() <= expires_at:
+                return
+            timer.cancel()
+        self._sweep_timer = asyncio.get_running_loop().call_at(expires_at, self._sweep)
+
+    def _sweep(self) -> None:
+        """Ends the connections that have expired, and comes back when the next one may."""
+        self._sweep_timer = None
+        now = asyncio.get_running_loop().time()
+        period_s = min(self.limits.idle_ms_max, self.limits.drain_ms_max) / 1000
+        next_at = now + self.limits.idle_ms_max / 1000
+        for conversation in list(self._conversations):
+            if now >= conversation.expires_at():
+                conversation.expire(now)
+            next_at = min(next_at, conversation.expires_at())
+        if self._conversations:
+            self.watch(max(next_at, now + period_s / _SWEEPS_PER_PERIOD))
