@@ -251,19 +251,19 @@ def _api(constant: str) -> Api:
 def _jars(release: str) -> Path:
     def copy_dependencies(directory: Path) -> None:
         options = [f"-Dkafka.version={release}", "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
-        _run(["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", *options])
+        run(["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", *options])
 
-    return _built(BUILD / release, POM, copy_dependencies)
+    return built(BUILD / release, POM, copy_dependencies)
 
 
 def _classes(release: str, jars: Path) -> Path:
     def compile_oracle(directory: Path) -> None:
-        _run(["javac", "--release", "17", "-cp", f"{jars}/*", "-d", str(directory), str(SOURCE)])
+        run(["javac", "--release", "17", "-cp", f"{jars}/*", "-d", str(directory), str(SOURCE)])
 
-    return _built(BUILD / f"{release}-classes", SOURCE, compile_oracle)
+    return built(BUILD / f"{release}-classes", SOURCE, compile_oracle)
 
 
-def _built(directory: Path, source: Path, build: Callable[[Path], None]) -> Path:
+def built(directory: Path, source: Path, build: Callable[[Path], None]) -> Path:
     """The directory, built anew unless it is complete and of this source.
 
     The marker is written last, so an interrupted build is no build; the lock is for the other workers.
@@ -292,7 +292,7 @@ def _locked(path: Path) -> Iterator[None]:
         yield
 
 
-def _run(command: Sequence[str]) -> None:
+def run(command: Sequence[str]) -> None:
     done = subprocess.run(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
     )

@@ -10,15 +10,21 @@ from typing import Annotated, NoReturn
 import typer
 
 from quorate import __version__
-from quorate.cli import protocol
+from quorate.cli import node, protocol, quorum, storage
+from quorate.node.config import ConfigError
 from quorate.protocol.errors import ApiError
+from quorate.storage.errors import StorageError
 
 app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="A Kafka-compatible cluster in Python. Today: its wire protocol.",
+    help="A Kafka-compatible cluster in Python. Today: its wire protocol, and a quorum of controllers.",
 )
+storage_app = typer.Typer(no_args_is_help=True, help="The directories of a node.")
+quorum_app = typer.Typer(no_args_is_help=True, help="The quorum of controllers.")
+app.add_typer(storage_app, name="storage")
+app.add_typer(quorum_app, name="quorum")
 
 
 @app.callback(invoke_without_command=True)
@@ -65,12 +71,70 @@ def decode(
         protocol.decode(raw, message, version)
 
 
+@storage_app.command("random-uuid")
+def random_uuid() -> None:
+    """A new cluster id."""
+    print(storage.random_uuid())
+
+
+@storage_app.command("format")
+def format_command(
+    config: Annotated[str, typer.Option("-c", "--config", help="The configuration of the node.")],
+    cluster_id: Annotated[str, typer.Option("-t", "--cluster-id", help="The id of the cluster.")],
+    standalone: Annotated[
+        bool, typer.Option("--standalone", help="The only voter of a quorum that can change.")
+    ] = False,
+    initial_controllers: Annotated[
+        str, typer.Option(help="The first voters, the same on all: id@host:port:directory-id,...")
+    ] = "",
+    no_initial_controllers: Annotated[
+        bool, typer.Option("--no-initial-controllers", help="Joins a quorum that exists.")
+    ] = False,
+    ignore_formatted: Annotated[
+        bool, typer.Option("--ignore-formatted", help="Leaves directories as they are that are formatted.")
+    ] = False,
+) -> None:
+    """Makes the directories in a configuration those of one node of one cluster."""
+    with _errors_as_one_line():
+        storage.format_directories(
+            config,
+            cluster_id,
+            is_standalone=standalone,
+            initial_controllers=initial_controllers,
+            no_initial_controllers=no_initial_controllers,
+            ignore_formatted=ignore_formatted,
+        )
+
+
+@app.command("node")
+def node_command(config: Annotated[str, typer.Argument(help="The configuration of the node.")]) -> None:
+    """Runs a node until it is told to stop (SIGTERM, or Ctrl-C)."""
+    with _errors_as_one_line():
+        node.run(config)
+
+
+@quorum_app.command("describe")
+def describe_quorum(
+    bootstrap_controller: Annotated[str, typer.Option(help="Controllers to ask: host:port,...")],
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+) -> None:
+    """Who leads, and how far everyone is."""
+    try:
+        addresses = quorum.parse_addresses(bootstrap_controller)
+    except ValueError as error:
+        _fail(f"--bootstrap-controller: {error}")
+    with _errors_as_one_line():
+        print(quorum.shown(quorum.describe(addresses), as_json))
+
+
 @contextmanager
 def _errors_as_one_line() -> Iterator[None]:
     try:
         yield
     except ApiError as error:
         _fail(error.message)
+    except (ConfigError, StorageError) as error:
+        _fail(str(error))
 
 
 def _fail(reason: str) -> NoReturn:

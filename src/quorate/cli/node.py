@@ -1,0 +1,49 @@
+"""Running a node as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from quorate.cli.configuration import load_config
+from quorate.node.config import ConfigError, NodeConfig
+from quorate.node.controller import ControllerNode
+from quorate.node.host import real_host
+from quorate.storage.errors import StorageError
+
+__all__ = ["run"]
+
+_DISK_THREADS = 4
+
+
+def run(path: str) -> None:
+    config = load_config(path)
+    logging.basicConfig(
+        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    try:
+        asyncio.run(_run(config))
+    except* (StorageError, ConfigError) as group:
+        raise _first(group) from None
+    except* OSError as group:
+        raise ConfigError(f"{path}: {_first(group)}") from None
+
+
+async def _run(config: NodeConfig) -> None:
+    with ThreadPoolExecutor(_DISK_THREADS, "disk") as executor:
+        node = ControllerNode(real_host(f"{config.node_id}", executor), config)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, node.stop)
+        await node.run()
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The innermost exception that came first."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,434 @@
+"""A log: batches at consecutive offsets, in a directory of segments.
+
+Writing and reading are synchronous, and meet the page cache. What has to wait for the disk is awaited:
+`flush`, and everything that takes away from the log. Appends may go on during a flush; it covers what was
+there when it was called. Two of the awaited operations never run at the same time. A caller that is cancelled
+leaves them running: nobody knows how far a sync has come, so none is ever abandoned.
+
+After a power failure, what is below `flushed_offset` is there, and what comes behind it was once there in
+this order. So a cut is synced before anything is appended in its place: otherwise a disk could bring back the
+end of what was cut, behind the beginning of what replaced it.
+
+When the disk fails: an append that did not fit is cut off and raises `StorageError`; the log goes on after
+the next `flush` has succeeded. A sync that failed, or a cut that was left half done, ends the use of the log:
+every call raises from then on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
+from operator import attrgetter
+from typing import Final
+
+from quorate.protocol.batch import BatchHeader, batches
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import Buffer, Uuid
+from quorate.storage.epochs import LeaderEpochs, load_epochs, store_epochs
+from quorate.storage.errors import AppendError, StorageError
+from quorate.storage.files import Files
+from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
+from quorate.storage.partition_metadata import claim_directory
+from quorate.storage.recovery import RecoveryReport, open_segments, remove_segment_files
+from quorate.storage.segment import BatchObserver, Segment, SegmentSummary, must_roll
+
+__all__ = ["Log"]
+
+_base_offset: Final = attrgetter("base_offset")
+
+
+class Log:
+    """One log, owned by whoever opened it. `Log.open` makes it."""
+
+    def __init__(
+        self,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        segments: list[Segment],
+        epochs: LeaderEpochs,
+        recovery: RecoveryReport,
+    ) -> None:
+        self.directory = directory
+        self.config = config
+        self.epochs = epochs
+        self.recovery = recovery
+        self._files = files
+        self._segments = segments
+        self._start_offset = segments[0].base_offset
+        self._end_offset = segments[-1].next_offset
+        self._flushed_offset = self._start_offset
+        self._are_names_unsynced = True
+        self._are_epochs_unsynced = True
+        self._is_settled = True  # no cut is waiting to be synced
+        self._failure: StorageError | None = None
+        self._awaited = asyncio.Lock()
+
+    @classmethod
+    async def open(
+        cls,
+        files: Files,
+        directory: str,
+        config: LogConfig,
+        *,
+        now_ms: int,
+        topic_id: Uuid | None = None,
+        recovery_point: int | None = 0,
+        start_offset: int = 0,
+        observe: BatchObserver | None = None,
+    ) -> Log:
+        """Opens a log, or begins one, and recovers it: see `recovery`. All of it is then on disk.
+
+        `recovery_point` is the offset up to which it was known to be synced, or None if it was closed in
+        order; `start_offset` is where it begins, if that was remembered elsewhere.
+        """
+        try:
+            files.make_directory(directory)
+            if topic_id is not None:
+                await claim_directory(files, directory, topic_id)
+            epochs = load_epochs(files, directory)
+            saved_epochs = list(epochs)
+            segments, report = await open_segments(
+                files,
+                directory,
+                config,
+                recovery_point=recovery_point,
+                epochs=epochs,
+                observe=observe,
+                now_ms=now_ms,
+            )
+            if not segments:
+                segments = [Segment(files, directory, start_offset, config, now_ms, create=True)]
+                await files.fsync_dir(_parent(directory))
+        except OSError as error:
+            raise StorageError.of(directory, error) from error
+        log = cls(files, directory, config, segments, epochs, report)
+        if log.end_offset < start_offset:
+            await log.restart_at(start_offset, now_ms)
+        log._start_offset = max(log._start_offset, start_offset)
+        epochs.truncate_from_start(log._start_offset)
+        epochs.truncate_from_end(log._end_offset)
+        log._are_epochs_unsynced = list(epochs) != saved_epochs
+        await log.flush()
+        return log
+
+    @property
+    def start_offset(self) -> int:
+        """Where the log begins. Batches before it may still be there, but are not read."""
+        return self._start_offset
+
+    @property
+    def end_offset(self) -> int:
+        """The offset that the next record gets."""
+        return self._end_offset
+
+    @property
+    def flushed_offset(self) -> int:
+        """Everything below this survives a power failure."""
+        return self._flushed_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(segment.size_bytes for segment in self._segments)
+
+    @property
+    def segments(self) -> list[SegmentSummary]:
+        """What there is, for `retention` and for people."""
+        return [segment.summary for segment in self._segments]
+
+    # Writing
+
+    def append(self, buffers: Sequence[Buffer], now_ms: int) -> None:
+        """Appends whole batches, stamped and known to be undamaged, that go on exactly where the log ends.
+
+        They go into one segment. Raises `AppendError`, having written nothing, if they do not fit on.
+        """
+        headers = _headers(buffers)
+        self._check_order(headers)
+        expected_offset = self._end_offset
+        for header in headers:
+            if header.base_offset != expected_offset:
+                raise AppendError(
+                    f"{self.directory}: a batch at offset {header.base_offset}, not {expected_offset}"
+                )
+            expected_offset = header.next_offset
+        self._append(buffers, headers, now_ms)
+
+    def append_replicated(self, buffers: Sequence[Buffer], now_ms: int) -> None:
+        """Appends what a leader has, which may lack offsets that compaction took away."""
+        headers = _headers(buffers)
+        self._check_order(headers)
+        self._append(buffers, headers, now_ms)
+
+    def assign_epoch(self, epoch: int) -> None:
+        """A leader's epoch begins at the end of the log, so that older ones have an end before its first
+        record is there. Saved with the next flush; if that is too late, it was never used."""
+        self._check_usable()
+        self._are_epochs_unsynced |= self.epochs.assign(epoch, self._end_offset)
+
+    def roll(self, now_ms: int) -> None:
+        """Begins a new segment, unless the last one is still empty."""
+        self._check_writable()
+        try:
+            if self._segments[-1].size_bytes:
+                self._roll(self._end_offset, now_ms)
+        except OSError as error:
+            raise StorageError.of(self.directory, error) from error
+
+    # Reading
+
+    def read(self, offset: int, max_bytes: int, *, before_offset: int | None = None) -> memoryview:
+        """Whole batches from the one that holds `offset` on: as many as fit into `max_bytes`, at least one.
+
+        Empty only at the end, or if the first batch reaches to `before_offset` or beyond. One call reads from
+        one segment. The first batch may begin before `offset`.
+        """
+        return self._read(offset, max_bytes, SEGMENT_BYTES_MAX, before_offset)
+
+    def read_within(self, offset: int, max_bytes: int, *, before_offset: int | None = None) -> memoryview:
+        """Like `read`, but nothing if the first batch is larger than `max_bytes`."""
+        return self._read(offset, max_bytes, max_bytes, before_offset)
+
+    # Waiting for the disk
+
+    async def flush(self) -> int:
+        """Makes what was appended survive a power failure. The offset up to which it now does."""
+        self._check_usable()
+        if self._is_flush_needed():
+            await self._exclusively(self._flush)
+        return self._flushed_offset
+
+    async def truncate_to(self, offset: int) -> int:
+        """Drops the batch that holds `offset` and all after it. Returns where the log now ends: at `offset`,
+        or before it if that was in the middle of a batch. Nothing can be appended until this is done."""
+        self._check_usable()
+        await self._exclusively(lambda: self._truncate_to(offset))
+        return self._end_offset
+
+    async def restart_at(self, offset: int, now_ms: int) -> None:
+        """Drops everything: the log is empty, and begins at `offset`, where a snapshot ends."""
+        self._check_usable()
+        await self._exclusively(lambda: self._restart_at(offset, now_ms))
+
+    async def delete_until(self, offset: int, now_ms: int) -> None:
+        """The log now begins at `offset`, and segments that end before it are deleted. If it is the end of
+        the log that is the last one, too; a new one takes its place."""
+        self._check_usable()
+        assert offset <= self._end_offset, (
+            f"{self.directory}: cannot begin at {offset}, it ends at {self._end_offset}"
+        )
+        await self._exclusively(lambda: self._delete_until(offset, now_ms))
+
+    async def close(self) -> None:
+        """Syncs everything, indexes included, and closes. Such a log need not be recovered."""
+        self._check_usable()
+        await self._exclusively(self._seal_and_flush)
+        self._failure = StorageError(self.directory, "the log is closed")
+        self._close_files()
+
+    def abandon(self) -> None:
+        """Closes the files as they are, whatever state the log is in. Nothing may be being awaited."""
+        assert not self._awaited.locked(), f"{self.directory}: something is still being synced"
+        self._failure = self._failure or StorageError(self.directory, "the log is closed")
+        self._close_files()
+
+    # How
+
+    def _check_usable(self) -> None:
+        if self._failure is not None:
+            raise StorageError(self._failure.path, self._failure.reason) from self._failure
+
+    def _check_writable(self) -> None:
+        self._check_usable()
+        if not self._is_settled:
+            raise StorageError(self.directory, "something was cut off, and must be flushed before an append")
+
+    def _check_order(self, headers: Sequence[BatchHeader]) -> None:
+        expected_offset = self._end_offset
+        latest_epoch = self.epochs.latest_epoch
+        epoch = -1 if latest_epoch is None else latest_epoch
+        for header in headers:
+            if header.base_offset < expected_offset:
+                raise AppendError(
+                    f"{self.directory}: a batch at offset {header.base_offset}, before {expected_offset}"
+                )
+            if 0 <= header.partition_leader_epoch < epoch:
+                raise AppendError(
+                    f"{self.directory}: a batch of epoch {header.partition_leader_epoch} after {epoch}"
+                )
+            epoch = max(epoch, header.partition_leader_epoch)
+            expected_offset = header.next_offset
+        if headers and headers[-1].last_offset - headers[0].base_offset > BATCH_SPAN_MAX:
+            raise AppendError(f"{self.directory}: offsets that are too far apart for one segment")
+
+    def _append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        self._check_writable()
+        if not headers:
+            return
+        size_bytes = sum(header.size_bytes for header in headers)
+        if size_bytes > SEGMENT_BYTES_MAX:
+            raise AppendError(f"{self.directory}: {size_bytes} bytes are too many for one segment")
+        timestamp_ms = max(header.max_timestamp for header in headers)
+        summary = self._segments[-1].summary
+        try:
+            if must_roll(summary, size_bytes, headers[-1].last_offset, timestamp_ms, now_ms, self.config):
+                self._roll(headers[0].base_offset, now_ms)
+            self._segments[-1].append(buffers, headers, now_ms)
+        except OSError as error:
+            self._is_settled = False
+            raise StorageError.of(self._segments[-1].path, error) from error
+        except StorageError as error:
+            self._failure = error
+            raise
+        for header in headers:
+            if header.partition_leader_epoch >= 0:
+                self._are_epochs_unsynced |= self.epochs.assign(
+                    header.partition_leader_epoch, header.base_offset
+                )
+        self._end_offset = headers[-1].next_offset
+
+    def _roll(self, base_offset: int, now_ms: int) -> None:
+        new = Segment(self._files, self.directory, base_offset, self.config, now_ms, create=True)
+        self._are_names_unsynced = True
+        try:
+            self._segments[-1].seal()
+        except OSError:
+            new.close()
+            raise
+        self._segments.append(new)
+
+    def _read(
+        self, offset: int, max_bytes: int, first_batch_bytes_max: int, before_offset: int | None
+    ) -> memoryview:
+        self._check_usable()
+        if not self._start_offset <= offset <= self._end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.directory}: offset {offset} is not from {self._start_offset} to {self._end_offset}",
+            )
+        end_offset = self._end_offset if before_offset is None else min(before_offset, self._end_offset)
+        if offset < end_offset:
+            first = max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
+            for segment in self._segments[first:]:
+                try:
+                    found = segment.read(offset, max_bytes, first_batch_bytes_max, end_offset)
+                except OSError as error:
+                    raise StorageError.of(segment.path, error) from error
+                if found is not None:
+                    return found
+        return memoryview(b"")
+
+    async def _exclusively(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Does something alone and to its end, even if the caller is cancelled; then says what went wrong."""
+        await asyncio.shield(asyncio.ensure_future(self._guarded(work)))
+        self._check_usable()
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        async with self._awaited:
+            if self._failure is None:
+                try:
+                    await work()
+                except OSError as error:
+                    self._failure = StorageError.of(self.directory, error)
+                    self._failure.__cause__ = error
+                except StorageError as error:
+                    self._failure = error
+
+    def _is_flush_needed(self) -> bool:
+        return (
+            self._flushed_offset < self._end_offset
+            or self._are_names_unsynced
+            or self._are_epochs_unsynced
+            or not self._is_settled
+            or self._awaited.locked()
+        )
+
+    async def _flush(self) -> None:
+        end_offset = self._end_offset
+        for file in [file for segment in self._segments for file in segment.take_unsynced()]:
+            await file.fsync()
+        await self._sync_names()
+        await self._sync_epochs()
+        self._flushed_offset = end_offset
+        self._is_settled = True
+
+    async def _seal_and_flush(self) -> None:
+        self._segments[-1].seal()
+        await self._flush()
+
+    async def _sync_names(self) -> None:
+        if self._are_names_unsynced:
+            self._are_names_unsynced = False
+            await self._files.fsync_dir(self.directory)
+
+    async def _sync_epochs(self) -> None:
+        if self._are_epochs_unsynced:
+            self._are_epochs_unsynced = False
+            await store_epochs(self._files, self.directory, self.epochs)
+
+    async def _truncate_to(self, offset: int) -> None:
+        if offset < self._segments[0].base_offset:
+            await self._restart_at(offset, self._segments[0].summary.created_ms)
+            return
+        self._is_settled = False
+        self._end_offset = min(self._end_offset, offset)
+        self._flushed_offset = min(self._flushed_offset, offset)
+        while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
+            await self._remove(len(self._segments) - 1)
+        self._segments[-1].truncate(offset)
+        self._end_offset = self._segments[-1].next_offset
+        self._flushed_offset = min(self._flushed_offset, self._end_offset)
+        self._start_offset = min(self._start_offset, self._end_offset)
+        self._are_epochs_unsynced |= self.epochs.truncate_from_end(self._end_offset)
+        await self._flush()
+
+    async def _restart_at(self, offset: int, now_ms: int) -> None:
+        self._is_settled = False
+        self._start_offset = self._end_offset = self._flushed_offset = offset
+        while self._segments:
+            await self._remove(len(self._segments) - 1)
+        self._segments.append(Segment(self._files, self.directory, offset, self.config, now_ms, create=True))
+        self._are_names_unsynced = True
+        self._are_epochs_unsynced |= self.epochs.clear()
+        await self._flush()
+
+    async def _delete_until(self, offset: int, now_ms: int) -> None:
+        self._start_offset = max(self._start_offset, offset)
+        self._are_epochs_unsynced |= self.epochs.truncate_from_start(self._start_offset)
+        if offset == self._end_offset and self._segments[-1].size_bytes:
+            self._roll(offset, now_ms)
+        while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
+            await self._remove(0)
+
+    async def _remove(self, index: int) -> None:
+        """Deletes the first or the last segment, durably: a crash never leaves a hole between two others."""
+        segment = self._segments.pop(index)
+        segment.close()
+        remove_segment_files(self._files, self.directory, segment.base_offset)
+        await self._files.fsync_dir(self.directory)
+
+    def _close_files(self) -> None:
+        for segment in self._segments:
+            segment.close()
+
+
+def _parent(directory: str) -> str:
+    above = directory.rpartition("/")[0]
+    return "/" if not above and directory.startswith("/") else above
+
+
+def _headers(buffers: Sequence[Buffer]) -> list[BatchHeader]:
+    """The headers of all batches; refuses what is not made of whole batches."""
+    headers: list[BatchHeader] = []
+    for buffer in buffers:
+        end = 0
+        try:
+            for header in batches(buffer):
+                headers.append(header)
+                end = header.end
+        except ApiError as error:
+            raise AppendError(error.message) from None
+        if end != len(buffer):
+            raise AppendError(f"{len(buffer) - end} bytes at the end are no whole batch")
+    return headers

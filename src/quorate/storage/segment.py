@@ -1,0 +1,363 @@
+"""One segment of a log: a file of batches from a base offset on, and its indexes.
+
+Only the last segment of a log is written to. `append` is all or nothing: what a failing disk left behind is
+cut off again before the error goes on. What a crash left behind is found by `recover`, which reads every
+batch up to the first that is torn, damaged or out of order; `cut` removes the rest.
+
+Errors of the disk come out as they are, OSErrors: the log above knows what to do about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from quorate.protocol.batch import NO_TIMESTAMP, BatchHeader, batches
+from quorate.protocol.errors import ApiError
+from quorate.protocol.types import Buffer
+from quorate.storage.errors import StorageError
+from quorate.storage.files import File, Files
+from quorate.storage.indexes import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
+from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
+from quorate.storage.scan import DamageError, ScannedBatch, scan, walk
+
+__all__ = [
+    "INDEX_SUFFIXES",
+    "LOG_SUFFIX",
+    "BatchObserver",
+    "Recovered",
+    "Segment",
+    "SegmentSummary",
+    "must_roll",
+    "segment_path",
+]
+
+LOG_SUFFIX: Final = ".log"
+# What belongs to a segment besides its batches. The last is the state of producers at its base offset.
+INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex", ".snapshot")
+
+# Is shown every batch that recovery keeps, and says which transaction it aborts.
+BatchObserver = Callable[[ScannedBatch], AbortedTransaction | None]
+
+
+def segment_path(directory: str, base_offset: int, suffix: str) -> str:
+    return f"{directory}/{base_offset:020d}{suffix}"
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentSummary:
+    """What decisions about a segment are made from."""
+
+    base_offset: int
+    next_offset: int
+    size_bytes: int
+    first_timestamp_ms: int  # of the first batch; -1 without one, or if that has none
+    largest_timestamp_ms: int  # of all batches, or when it was last written to if they have none
+    created_ms: int
+    is_index_full: bool
+
+
+def must_roll(
+    segment: SegmentSummary,
+    incoming_bytes: int,
+    incoming_last_offset: int,
+    incoming_timestamp_ms: int,
+    now_ms: int,
+    config: LogConfig,
+) -> bool:
+    """Whether batches that are about to be appended belong in a new segment.
+
+    The age of a segment is told by the timestamps of its batches, so that a log which is copied later is cut
+    where the first one was. Our own clock counts only where the first batch has no timestamp.
+    """
+    if incoming_last_offset - segment.base_offset > BATCH_SPAN_MAX or segment.is_index_full:
+        return True
+    if segment.size_bytes == 0:
+        return False
+    if segment.size_bytes + incoming_bytes > config.segment_bytes:
+        return True
+    if segment.first_timestamp_ms >= 0:
+        return incoming_timestamp_ms - segment.first_timestamp_ms > config.segment_ms
+    return now_ms - segment.created_ms > config.segment_ms
+
+
+@dataclass(frozen=True, slots=True)
+class Recovered:
+    """What recovery of one segment found."""
+
+    whole_bytes: int
+    epochs: Sequence[tuple[int, int]]  # and where each began, in this segment
+    damage: str  # what stands after the whole bytes; empty if nothing does
+
+
+class Segment:
+    """An open segment. `next_offset` is where it ends."""
+
+    __slots__ = (
+        "_config",
+        "_created_ms",
+        "_first_timestamp",
+        "_is_index_unsynced",
+        "_is_log_unsynced",
+        "_log",
+        "_max_timestamp",
+        "_max_timestamp_offset",
+        "_modified_ms",
+        "_offset_index",
+        "_time_index",
+        "base_offset",
+        "is_sealed",
+        "next_offset",
+        "transaction_index",
+    )
+
+    def __init__(
+        self, files: Files, directory: str, base_offset: int, config: LogConfig, now_ms: int, *, create: bool
+    ) -> None:
+        self.base_offset = base_offset
+        self.next_offset = base_offset
+        self._config = config
+        self._created_ms = self._modified_ms = now_ms
+        opened: list[File] = []
+        try:
+            for suffix, may_create in ((LOG_SUFFIX, create), (".index", True), (".timeindex", True)):
+                opened.append(files.open(segment_path(directory, base_offset, suffix), create=may_create))
+            self._log = opened[0]
+            self._offset_index = OffsetIndex(opened[1], base_offset)
+            self._time_index = TimeIndex(opened[2], base_offset)
+            self.transaction_index = TransactionIndex(
+                files, segment_path(directory, base_offset, ".txnindex")
+            )
+        except OSError:
+            for file in opened:
+                file.close()
+            raise
+        self.is_sealed = False
+        self._is_log_unsynced = self._is_index_unsynced = create
+        self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
+        self._max_timestamp_offset = base_offset
+        if create:
+            self._offset_index.clear()  # of files that a segment of the same name left behind
+            self._time_index.clear()
+            self.transaction_index.clear()
+
+    @property
+    def path(self) -> str:
+        return self._log.path
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size()
+
+    @property
+    def summary(self) -> SegmentSummary:
+        index_bytes = self._config.index_bytes
+        return SegmentSummary(
+            base_offset=self.base_offset,
+            next_offset=self.next_offset,
+            size_bytes=self._log.size(),
+            first_timestamp_ms=self._first_timestamp,
+            largest_timestamp_ms=self._max_timestamp if self._max_timestamp >= 0 else self._modified_ms,
+            created_ms=self._created_ms,
+            is_index_full=self._offset_index.is_full(index_bytes) or self._time_index.is_full(index_bytes),
+        )
+
+    # Writing
+
+    def append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Appends batches, whose headers are given in order. After an OSError nothing has changed; after a
+        StorageError, which says that a torn append could not be cut off, nothing is certain."""
+        assert not self.is_sealed, f"{self.path} is sealed"
+        log_bytes = self._log.size()
+        before = (self.next_offset, self._first_timestamp, self._max_timestamp, self._max_timestamp_offset)
+        try:
+            self._log.append(buffers)
+            position = log_bytes
+            for header in headers:
+                self._take(header, position)
+                position += header.size_bytes
+            assert position == self._log.size() <= SEGMENT_BYTES_MAX
+        except OSError:
+            next_offset, self._first_timestamp, self._max_timestamp, self._max_timestamp_offset = before
+            try:
+                self._cut(log_bytes, next_offset)
+            except OSError as error:
+                raise StorageError(self.path, f"a torn append cannot be cut off: {error}") from error
+            raise
+        self._modified_ms = now_ms
+        self._is_log_unsynced = self._is_index_unsynced = True
+
+    def seal(self) -> None:
+        """Nothing more will be appended. The last entry of the time index is the newest time of all."""
+        entry_count = self._time_index.entry_count
+        self._time_index.append_if_newer(self._max_timestamp, self._max_timestamp_offset)
+        self._is_index_unsynced |= self._time_index.entry_count > entry_count
+        self.is_sealed = True
+
+    def truncate(self, offset: int) -> None:
+        """Drops the batch that holds `offset`, and all that follow."""
+        self.is_sealed = False
+        if offset < self.next_offset:
+            found = self._locate(offset)
+            if found is not None:
+                position, header = found
+                self._cut(position, header.base_offset)
+            self._read_tail()
+
+    def take_unsynced(self) -> list[File]:
+        """The files to sync, which then count as synced. The indexes of the last segment are not among them:
+        after a crash they are built again, and an append should cost one sync."""
+        found: list[File] = []
+        if self._is_log_unsynced:
+            found.append(self._log)
+            self._is_log_unsynced = False
+        if self._is_index_unsynced and self.is_sealed:
+            found += self._index_files()
+            self._is_index_unsynced = False
+        return found
+
+    # Reading
+
+    def read(
+        self, offset: int, max_bytes: int, first_batch_bytes_max: int, end_offset: int
+    ) -> memoryview | None:
+        """Whole batches from the one that holds `offset` on: at most `max_bytes`, or else one that is no
+        larger than `first_batch_bytes_max`; all of them before `end_offset`. None if no batch here is at or
+        after `offset`."""
+        found = self._locate(offset)
+        if found is None:
+            return None
+        position, header = found
+        size_bytes = self._log.size()
+        if header.size_bytes > max(max_bytes, first_batch_bytes_max):
+            return memoryview(b"")
+        data = self._log.read(position, min(max(max_bytes, header.size_bytes), size_bytes - position))
+        used_bytes = 0
+        try:
+            for header in batches(data):
+                if header.next_offset > end_offset:
+                    break
+                used_bytes = header.end
+        except ApiError as error:
+            raise StorageError(self.path, f"position {position + used_bytes}: {error.message}") from None
+        return memoryview(data)[:used_bytes]
+
+    # Opening
+
+    def check(self) -> str | None:
+        """Takes the indexes as they are, and reads on from their last entries. The reason, if one is bad."""
+        problem = self._offset_index.problem(self._log.size()) or self.transaction_index.problem(
+            self.base_offset
+        )
+        if problem is not None:
+            return problem
+        try:
+            is_short = self._read_tail()
+        except StorageError as error:
+            return error.reason
+        if is_short:
+            return "the offset index ends too early"
+        if self._offset_index.entry_count and self._first_timestamp >= 0 and not self._time_index.entry_count:
+            return "the time index is empty"
+        return self._time_index.problem(self.next_offset)
+
+    def recover(self, previous_epoch: int, observe: BatchObserver | None) -> Recovered:
+        """Reads every batch before the first bad one, and builds the indexes of these. The log file stays."""
+        self._offset_index.clear()
+        self._time_index.clear()
+        self.transaction_index.cut_torn_entry()
+        if observe is not None or self.transaction_index.problem(self.base_offset) is not None:
+            self.transaction_index.clear()
+        self.next_offset = self._max_timestamp_offset = self.base_offset
+        self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
+        self._is_log_unsynced = self._is_index_unsynced = True
+        epochs: list[tuple[int, int]] = []
+        epoch = previous_epoch
+        whole_bytes = 0
+        try:
+            for batch in scan(self._log):
+                header = batch.header
+                self._check_order(header, epoch, batch.position)
+                self._take(header, batch.position)
+                if header.partition_leader_epoch > epoch:
+                    epoch = header.partition_leader_epoch
+                    epochs.append((epoch, header.base_offset))
+                if observe is not None and (aborted := observe(batch)) is not None:
+                    self.transaction_index.append(aborted)
+                whole_bytes = batch.position + header.size_bytes
+        except DamageError as damage:
+            return Recovered(whole_bytes, epochs, str(damage))
+        return Recovered(whole_bytes, epochs, "")
+
+    def cut(self, whole_bytes: int) -> None:
+        """Drops what `recover` found no batches in."""
+        self._cut(whole_bytes, self.next_offset)
+
+    def close(self) -> None:
+        for file in (self._log, *self._index_files()):
+            file.close()
+
+    def _locate(self, offset: int) -> tuple[int, BatchHeader] | None:
+        """The first batch that ends at or after an offset."""
+        start = self._offset_index.look_up(offset).position
+        for position, header in walk(self._log, start, self._log.size()):
+            if header.last_offset >= offset:
+                return position, header
+        return None
+
+    def _index_files(self) -> list[File]:
+        transaction_file = self.transaction_index.file
+        files = [self._offset_index.file, self._time_index.file]
+        return files if transaction_file is None else [*files, transaction_file]
+
+    def _take(self, header: BatchHeader, position: int) -> None:
+        """Takes notice of a batch at `position` in the log file."""
+        if position == 0:
+            self._first_timestamp = header.max_timestamp
+        if header.max_timestamp > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, header.last_offset
+        indexed = self._offset_index.last_entry
+        if position - (indexed.position if indexed is not None else 0) > self._config.index_interval_bytes:
+            self._offset_index.append(header.last_offset, position)
+            self._time_index.append_if_newer(self._max_timestamp, self._max_timestamp_offset)
+        self.next_offset = header.next_offset
+
+    def _check_order(self, header: BatchHeader, epoch: int, position: int) -> None:
+        """A batch that is whole can still be one that a crash brought back from before a truncation."""
+        offset = header.base_offset
+        if offset < self.next_offset or (offset > self.next_offset and not self._config.is_compacted):
+            raise DamageError(position, f"a batch at offset {offset} where {self.next_offset} comes next")
+        if header.last_offset - self.base_offset > BATCH_SPAN_MAX:
+            raise DamageError(
+                position, f"a batch up to offset {header.last_offset}, too far for this segment"
+            )
+        if 0 <= header.partition_leader_epoch < epoch:
+            raise DamageError(
+                position, f"a batch of epoch {header.partition_leader_epoch} after epoch {epoch}"
+            )
+
+    def _cut(self, log_bytes: int, next_offset: int) -> None:
+        """Makes the log file end at `log_bytes`, and the indexes with it."""
+        self._log.truncate(log_bytes)
+        self._is_log_unsynced = self._is_index_unsynced = True
+        self._offset_index.truncate(next_offset)
+        self._time_index.truncate(next_offset)
+        self.transaction_index.truncate(next_offset)
+        self.next_offset = next_offset
+
+    def _read_tail(self) -> bool:
+        """Finds out what the indexes do not say, from their last entry on. Whether they should say more."""
+        size_bytes = self._log.size()
+        self.next_offset = self.base_offset
+        first = next(walk(self._log, 0, size_bytes), None)
+        self._first_timestamp = first[1].max_timestamp if first is not None else NO_TIMESTAMP
+        self._max_timestamp, self._max_timestamp_offset = self._time_index.last_entry
+        indexed = self._offset_index.last_entry
+        start = last = indexed.position if indexed is not None else 0
+        for position, header in walk(self._log, start, size_bytes):
+            last = position
+            if header.max_timestamp > self._max_timestamp:
+                self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, header.last_offset
+            self.next_offset = header.next_offset
+        return last - start > self._config.index_interval_bytes
