@@ -3,13 +3,13 @@ PYTHON ?= python3
 BIN := .venv/bin
 ENV := .venv/.complete
 
-.PHONY: run test quick lint bench fuzz vectors lock format clean
+.PHONY: run test quick lint bench fuzz soak vectors lock format clean
 
 run: $(ENV)  ## the main job; until there is a cluster: a tour of the protocol
 	$(BIN)/quorate tour
 
 test: $(ENV)  ## everything, with the minutes of each part
-	$(BIN)/python tools/run_parts.py pure interop fuzz
+	$(BIN)/python tools/run_parts.py pure interop fuzz simulation
 
 quick: $(ENV)  ## the pure tests alone
 	$(BIN)/python tools/run_parts.py pure
@@ -25,6 +25,10 @@ bench: $(ENV)  ## both sides in one run, as ratios
 
 fuzz: $(ENV)  ## like the fuzz part of `make test`, but for ten minutes and from a new seed
 	QUORATE_FUZZ_SECONDS=600 QUORATE_FUZZ_SEED=$$(date +%s) $(BIN)/python tools/run_parts.py fuzz
+
+soak: $(ENV)  ## the simulation part of `make test`, but for half an hour and from a new seed
+	QUORATE_SIMULATION_SECONDS=$${SECONDS_TO_SOAK:-1800} QUORATE_SIMULATION_SEED=$$(date +%s) \
+		$(BIN)/python tools/run_parts.py simulation
 
 vectors: $(ENV)  ## after a change of declarations: confirms and writes the vectors again; needs Java and Maven
 	$(BIN)/python tools/make_vectors.py

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from quorate import __version__
-from quorate.cli import node, protocol, quorum, storage
+from quorate.cli import lab, node, protocol, quorum, storage
 from quorate.node.config import ConfigError
 from quorate.protocol.errors import ApiError
 from quorate.storage.errors import StorageError
@@ -24,7 +24,9 @@ app = typer.Typer(
 storage_app = typer.Typer(no_args_is_help=True, help="The directories of a node.")
 quorum_app = typer.Typer(no_args_is_help=True, help="The quorum of controllers.")
 app.add_typer(storage_app, name="storage")
+lab_app = typer.Typer(no_args_is_help=True, help="Breaking things on purpose.")
 app.add_typer(quorum_app, name="quorum")
+app.add_typer(lab_app, name="lab")
 
 
 @app.callback(invoke_without_command=True)
@@ -125,6 +127,18 @@ def describe_quorum(
         _fail(f"--bootstrap-controller: {error}")
     with _errors_as_one_line():
         print(quorum.shown(quorum.describe(addresses), as_json))
+
+
+@lab_app.command("quorum")
+def lab_quorum(
+    seed: Annotated[int, typer.Option(help="Decides everything that happens.")],
+    seconds: Annotated[int, typer.Option(min=1, help="Simulated seconds of faults.")] = 60,
+    steps: Annotated[int, typer.Option(help="Stops after so many steps; 0 is all.")] = 0,
+    shrink: Annotated[bool, typer.Option(help="Makes a failing list of faults small.")] = False,
+) -> None:
+    """Runs a simulated quorum of production controllers under the faults of a seed."""
+    if not lab.run_seed(seed, seconds, steps_max=steps or None, should_shrink=shrink):
+        raise typer.Exit(1)
 
 
 @contextmanager

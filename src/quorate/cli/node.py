@@ -6,6 +6,7 @@ import asyncio
 import logging
 import signal
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from quorate.cli.configuration import load_config
@@ -25,11 +26,21 @@ def run(path: str) -> None:
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     try:
-        asyncio.run(_run(config))
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(_run(config))
     except* (StorageError, ConfigError) as group:
         raise _first(group) from None
     except* OSError as group:
         raise ConfigError(f"{path}: {_first(group)}") from None
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one; otherwise the standard loop, which does the same."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
 
 
 async def _run(config: NodeConfig) -> None:

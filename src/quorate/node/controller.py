@@ -55,6 +55,7 @@ _QUORUM_REQUESTS: Final[tuple[type[Request], ...]] = (
 )
 _CONTROLLERS: Final = 2  # the endpoint type of DescribeCluster
 _RETENTION_CHECK_MS: Final = 60_000
+_SNAPSHOT_CHECK_S: Final = 0.5
 
 
 class ControllerNode:
@@ -175,14 +176,19 @@ class ControllerNode:
     async def _lead(self, replica: Replica) -> None:
         idle_s = self._config["metadata.max.idle.interval.ms"] / 1000
         nothing = encode_record(NoOpRecord(), 0)
+        last_end_offset = -1
         while True:
             await asyncio.sleep(max(idle_s, 0.01))
+            is_idle = replica.quorum.log.end_offset == last_end_offset
+            last_end_offset = replica.quorum.log.end_offset
             leadership = self.journal.leadership
             if leadership.leader_id != self._config.node_id or not isinstance(replica.quorum.role, Leader):
                 continue
-            values = [nothing]
+            values = [nothing] if is_idle else []
             if not self.journal.values and replica.log.bootstrap_records:
                 values = list(replica.log.bootstrap_records)
+            if not values:
+                continue
             try:
                 await replica.append(values, leadership.epoch)
             except ApiError as error:
@@ -194,14 +200,14 @@ class ControllerNode:
         loop = asyncio.get_running_loop()
         last, last_cleaned = loop.time(), loop.time()
         while True:
-            await asyncio.sleep(0.1)
+            await asyncio.sleep(_SNAPSHOT_CHECK_S)
             elapsed_ms = (loop.time() - last) * 1000
             is_due = self.journal.bytes_since_snapshot >= bytes_max
             is_due = is_due or (0 < interval_ms <= elapsed_ms and self.journal.bytes_since_snapshot > 0)
             if is_due:
                 last = loop.time()
                 await self.write_snapshot(replica)
-            if (loop.time() - last_cleaned) * 1000 >= _RETENTION_CHECK_MS:
+            if is_due or (loop.time() - last_cleaned) * 1000 >= _RETENTION_CHECK_MS:
                 last_cleaned = loop.time()
                 await self.clean(replica)
 
@@ -217,6 +223,7 @@ class ControllerNode:
         now_ms = self._host.wall_ms()
         await replica.log.write_snapshot(position, values, timestamp_ms, voters, kraft_version, now_ms)
         quorum.log.add_snapshot(position)
+        await self.clean(replica)
         self._logger.info("snapshot written snapshot=%s records=%d", position, len(values))
 
     async def clean(self, replica: Replica) -> None:

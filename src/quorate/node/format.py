@@ -107,6 +107,8 @@ async def _format(
     files, now_ms = host.files, host.wall_ms()
     try:
         files.make_directory(directory)
+        for parent in _parents(directory):
+            await files.fsync_dir(parent)  # or a power failure could take the whole directory away
     except OSError as error:
         raise StorageError.of(directory, error) from error
     directory_id = new_directory_id(host.random.randbytes)
@@ -126,6 +128,16 @@ async def _format(
             await write_first_voters(files, metadata, voters.to_record(), timestamp_ms=now_ms)
     meta = MetaProperties(cluster_id, config.node_id, directory_id)
     await store_meta_properties(files, directory, meta)
+
+
+def _parents(directory: str) -> list[str]:
+    """The directories that hold a directory, one in the other, the innermost first."""
+    parents = []
+    while directory and directory != "/":
+        directory = directory.rpartition("/")[0] or ("/" if directory.startswith("/") else "")
+        if directory:
+            parents.append(directory)
+    return parents
 
 
 def _bootstrap_records() -> Sequence[bytes]:

@@ -91,6 +91,7 @@ class MetadataLog:
             with SnapshotReader(
                 files, snapshot_path(directory, snapshots[-1]), snapshots[-1].epoch
             ) as reader:
+                reader.verify()  # before anything is said to others
                 head = reader.head()
             written = None if head.voters is None else VoterSet.from_record(head.voters)
             voters.reset(written, head.kraft_version, snapshots[-1].offset)

@@ -76,9 +76,11 @@ def _replica(quorum: Quorum, role: Leader, key: ReplicaKey, now: Now) -> _Replic
             last_caught_up_timestamp=now.wall_ms,
         )
     progress = progress_of(role.replicas, quorum.voters.latest, key)
+    # A static voter is known by its id alone; where its log is, it says when it fetches.
+    seen = next((one for one in role.replicas if one.id == key.id and role.replicas[one] is progress), key)
     return _Replica(
         replica_id=key.id,
-        replica_directory_id=key.directory,
+        replica_directory_id=seen.directory,
         log_end_offset=progress.offset,
         last_fetch_timestamp=progress.last_fetch_wall_ms,
         last_caught_up_timestamp=progress.caught_up_wall_ms,

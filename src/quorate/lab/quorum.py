@@ -1,0 +1,373 @@
+"""A quorum of production controllers in a simulated world, under faults, watched by checkers.
+
+Voters and observers are `ControllerNode`s, unchanged, with a client beside each that appends numbered
+records whenever its node leads, and remembers which were acknowledged. An administrator adds and removes
+voters. Faults are drawn from the seed; then everything heals, and the quorum must recover.
+
+The checkers, after every step: one leader per epoch; epochs on a machine and high watermarks of a process
+never go back; a new leader has everything that was committed before its epoch. Whenever a record is applied
+anywhere, it is the one that was applied at that offset before. At the end: everyone has applied every
+acknowledged record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from quorate.lab.faults import Fault, draw_faults, heal_everything, schedule
+from quorate.lab.world import SECOND, Exit, World
+from quorate.metadata.log_format import encode_record
+from quorate.metadata.records import ConfigRecord
+from quorate.net.client import ConnectionLost
+from quorate.net.connections import Connections
+from quorate.node.config import parse_config
+from quorate.node.controller import ControllerNode
+from quorate.node.format import format_storage
+from quorate.node.host import Host
+from quorate.node.journal import Journal
+from quorate.protocol import batch as batches
+from quorate.protocol.api.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
+from quorate.protocol.errors import ApiError
+from quorate.protocol.types import Buffer, Uuid
+from quorate.raft.state import Leader
+from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.storage.errors import StorageError
+
+__all__ = ["Outcome", "QuorumRun", "Violation", "draw_quorum_faults", "run_quorum"]
+
+CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
+PORT: Final = 9093
+RECOVERY_NS: Final = 60 * SECOND
+_SETTINGS: Final = {
+    "process.roles": "controller",
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/data",
+    "metadata.log.max.record.bytes.between.snapshots": "20000",
+    "metadata.max.retention.bytes": "30000",
+}
+
+
+class Violation(AssertionError):  # noqa: N818  # it is an event, not an error of its raiser
+    """A promise was broken."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What one run came to. `violation` is None if every promise was kept."""
+
+    seed: int
+    digest: str
+    steps: int
+    acknowledged: int
+    elections: int
+    violation: str | None
+    trace: tuple[str, ...] = ()
+
+
+def draw_quorum_faults(seed: int, duration_ns: int) -> list[Fault]:
+    """The faults of a seed."""
+    world = World(seed)
+    return draw_faults(world.random("faults", "quorum"), _names(seed), duration_ns)
+
+
+def run_quorum(
+    seed: int,
+    duration_ns: int,
+    faults: Sequence[Fault] | None = None,
+    *,
+    lines_per_node_max: int = 0,
+    steps_max: int | None = None,
+) -> Outcome:
+    """One seed: a start, faults for a while, healing, and recovery; or only its first `steps_max` steps."""
+    chosen = draw_quorum_faults(seed, duration_ns) if faults is None else list(faults)
+    with World(seed, lines_per_node_max=lines_per_node_max, tolerate=_is_excused) as world:
+        run = QuorumRun(world, seed)
+        violation = None
+        if steps_max is not None:
+            world.after_each_step(lambda: _stop_after(world, steps_max))
+        try:
+            run.go(duration_ns, chosen)
+        except _EnoughSteps:
+            pass
+        except AssertionError as error:
+            violation = f"{type(error).__name__}: {error}"
+        return Outcome(
+            seed,
+            str(world.trace.digest()),
+            world.trace.steps,
+            len(run.acknowledged),
+            len(run.leaders),
+            violation,
+            tuple(world.trace.all_lines()) if violation else (),
+        )
+
+
+class _EnoughSteps(Exception):  # noqa: N818  # it is an event, not an error
+    pass
+
+
+def _stop_after(world: World, steps_max: int) -> None:
+    if world.trace.steps >= steps_max:
+        raise _EnoughSteps
+
+
+def _names(seed: int) -> list[str]:
+    voters = 3 if seed % 3 else 5
+    return [f"v{number}" for number in range(1, voters + 1)] + ["o6", "o7"][: 1 + seed % 2]
+
+
+def _is_excused(end: Exit) -> bool:
+    """A node that stops because its disk fails does what it should."""
+    error = end.exception
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return isinstance(error, StorageError)
+
+
+class QuorumRun:
+    """The nodes of one world, and what was promised to whom."""
+
+    def __init__(self, world: World, seed: int) -> None:
+        self.world = world
+        self.names = _names(seed)
+        self.ids = {name: int(name[1:]) for name in self.names}
+        self.nodes: dict[str, ControllerNode] = {}
+        self.acknowledged: dict[int, bytes] = {}
+        self.committed: dict[int, bytes] = {}  # by base offset, what was applied there first
+        self.leaders: dict[int, int] = {}
+        self._stored_epochs: dict[str, int] = {}
+        self._high_watermarks: dict[str, tuple[ControllerNode, int]] = {}
+        self._committed_end = 0
+        self._is_formatted: set[str] = set()
+        self._next_value = 0
+        directories = world.random("directories", "quorum")
+        voters = [name for name in self.names if name.startswith("v")]
+        self.initial = VoterSet.of(
+            Voter(
+                ReplicaKey(self.ids[name], Uuid(directories.randbytes(16))), (self._endpoint(name),), (0, 1)
+            )
+            for name in voters
+        )
+
+    def go(self, duration_ns: int, faults: Sequence[Fault]) -> None:
+        world = self.world
+        for name in [*self.names, "admin"]:
+            world.add_machine(name)
+        for name in self.names:
+            world.start(name, self._node)
+        world.after_each_step(self.check_step)
+        # Formatting is an operator's job and not under test: it happens in peace.
+        if not world.run_until_condition(lambda: len(self._is_formatted) == len(self.names), 60 * SECOND):
+            raise Violation("the nodes were not formatted in a minute")
+        world.start("admin", self._administrate)
+        begin_ns = world.now_ns
+        schedule(world, [Fault(begin_ns + one.time_ns, one.kind, one.args) for one in faults])
+        world.run_until(begin_ns + duration_ns)
+        world.kill("admin")
+        heal_everything(world)
+        world.run_for(2 * SECOND)
+        heal_everything(world)  # starts those again whose disks were still failing the first time
+        world.kill("admin")
+        if not world.run_until_condition(self._is_recovered, world.now_ns + RECOVERY_NS):
+            raise Violation(f"not recovered a minute after the faults: {self._states()}")
+        world.check()
+        self._check_acknowledged()
+
+    # What runs on the machines
+
+    async def _node(self, host: Host) -> None:
+        config = parse_config(f"{host.name}.properties", self._properties(host.name))
+        if host.name not in self._is_formatted:
+            voter = self.initial if host.name.startswith("v") else None
+            await format_storage(host, config, CLUSTER_ID, initial=voter, ignore_formatted=True)
+            self._is_formatted.add(host.name)
+        node = ControllerNode(host, config)
+        node.journal = _WatchedJournal(self)
+        self.nodes[host.name] = node
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(node.run())
+            tasks.create_task(self._append(host, node))
+
+    async def _append(self, host: Host, node: ControllerNode) -> None:
+        """A client: appends while its node leads, one record after the other."""
+        await node.is_listening.wait()
+        replica = node.replica
+        assert replica is not None
+        while True:
+            await asyncio.sleep(host.random.uniform(0.01, 0.2))
+            leadership = node.journal.leadership
+            if leadership.leader_id != self.ids[host.name]:
+                continue
+            self._next_value += 1
+            value = _value(self._next_value)
+            try:
+                offset = await replica.append([value], leadership.epoch)
+            except ApiError:
+                continue
+            while node.journal.leadership == leadership and replica.applied_offset <= offset:
+                await asyncio.sleep(0.01)
+            if replica.applied_offset > offset and node.journal.leadership == leadership:
+                self.acknowledged[offset] = value
+
+    async def _administrate(self, host: Host) -> None:
+        """Adds and removes voters at random, never fewer than three; whether it works is not its concern."""
+        connections = Connections(rng=host.random, connect_timeout_ms=1000)
+        while True:
+            await asyncio.sleep(host.random.expovariate(1 / 6))
+            leading = [node for node in self.nodes.values() if _leads(node)]
+            if not leading or leading[0].replica is None:
+                continue
+            quorum = leading[0].replica.quorum
+            voters = quorum.voters.latest
+            name = host.random.choice(self.names)
+            voter = voters.get(self.ids[name])
+            request: AddRaftVoterRequest | RemoveRaftVoterRequest
+            if voter is None:
+                target = self.nodes.get(name)
+                if target is None or target.replica is None:
+                    continue
+                key = target.replica.quorum.me
+                endpoint = self._endpoint(name)
+                listener = AddRaftVoterRequest.Listener(
+                    name=endpoint.name, host=endpoint.host, port=endpoint.port
+                )
+                request = AddRaftVoterRequest(
+                    cluster_id=CLUSTER_ID,
+                    timeout_ms=2000,
+                    voter_id=key.id,
+                    voter_directory_id=key.directory,
+                    listeners=[listener],
+                )
+            elif len(voters) > 3:
+                request = RemoveRaftVoterRequest(
+                    cluster_id=CLUSTER_ID, voter_id=voter.key.id, voter_directory_id=voter.key.directory
+                )
+            else:
+                continue
+            address = quorum.endpoints[0].host, PORT
+            try:
+                await connections.request(address, request, timeout_ms=3000)
+            except (ConnectionLost, ApiError):
+                continue
+
+    def _properties(self, name: str) -> dict[str, str]:
+        servers = ",".join(f"{one}:{PORT}" for one in self.names if one.startswith("v"))
+        return {
+            **_SETTINGS,
+            "node.id": str(self.ids[name]),
+            "listeners": f"CONTROLLER://{name}:{PORT}",
+            "controller.quorum.bootstrap.servers": servers,
+        }
+
+    def _endpoint(self, name: str) -> Endpoint:
+        return Endpoint("CONTROLLER", name, PORT)
+
+    # Checkers
+
+    def check_step(self) -> None:
+        for name, node in self.nodes.items():
+            replica = node.replica
+            if replica is None or not self.world.is_running(name):
+                continue
+            quorum = replica.quorum
+            role = quorum.role
+            stored = replica.log.election_state.epoch
+            if stored < self._stored_epochs.get(name, 0):
+                raise Violation(f"{name} went back from epoch {self._stored_epochs[name]} to {stored}")
+            self._stored_epochs[name] = stored
+            if quorum.high_watermark is not None:
+                self._check_high_watermark(name, node, quorum.high_watermark)
+            if isinstance(role, Leader):
+                self._check_leader(name, role)
+
+    def _check_leader(self, name: str, role: Leader) -> None:
+        known = self.leaders.get(role.epoch)
+        if known is None:
+            if role.start_offset < self._committed_end and role.epoch >= max(self.leaders, default=0):
+                raise Violation(
+                    f"{name} leads epoch {role.epoch} from offset {role.start_offset},"
+                    f" but everything below {self._committed_end} is committed"
+                )
+            self.leaders[role.epoch] = self.ids[name]
+        elif known != self.ids[name]:
+            raise Violation(f"epoch {role.epoch} has two leaders: {known} and {self.ids[name]}")
+
+    def _check_high_watermark(self, name: str, node: ControllerNode, value: int) -> None:
+        same, last = self._high_watermarks.get(name, (node, -1))
+        # A new leader knows its high watermark only once it has committed; then it is at least the old one.
+        if same is node and value < last:
+            raise Violation(f"the high watermark of {name} went back from {last} to {value}")
+        self._high_watermarks[name] = node, value
+        self._committed_end = max(self._committed_end, value)
+
+    def applied(self, batch: Buffer) -> None:
+        """A batch is committed as far as one node knows."""
+        data = bytes(batch)
+        base_offset = batches.read_header(batch).base_offset
+        if self.committed.setdefault(base_offset, data) != data:
+            raise Violation(f"two different batches were committed at offset {base_offset}")
+
+    def _check_acknowledged(self) -> None:
+        present = {}
+        for data in self.committed.values():
+            header = batches.read_header(data)
+            if not header.is_control:
+                present.update({record.offset: record.value for record in batches.records(data, header)})
+        for offset, value in self.acknowledged.items():
+            if present.get(offset) != value:
+                raise Violation(f"the record acknowledged at offset {offset} is gone")
+        for name, node in self.nodes.items():
+            values = set(node.journal.values)
+            missing = [offset for offset, value in self.acknowledged.items() if value not in values]
+            if missing:
+                raise Violation(
+                    f"{name} lacks {len(missing)} acknowledged records, the first at {missing[0]}"
+                )
+
+    def _is_recovered(self) -> bool:
+        """One leader that has committed, followed by everyone, who have all applied all of it."""
+        replicas = [node.replica for node in self.nodes.values()]
+        if any(replica is None for replica in replicas) or not all(map(self.world.is_running, self.names)):
+            return False
+        epochs = {replica.quorum.epoch for replica in replicas if replica is not None}
+        leader_ids = {replica.quorum.leader_id for replica in replicas if replica is not None}
+        if len(epochs) != 1 or len(leader_ids) != 1 or -1 in leader_ids:
+            return False
+        floor = max(self.acknowledged, default=0)
+        return all(replica is not None and replica.applied_offset > floor for replica in replicas)
+
+    def _states(self) -> str:
+        parts = []
+        for name in self.names:
+            node = self.nodes.get(name)
+            if node is None or node.replica is None or not self.world.is_running(name):
+                parts.append(f"{name} down")
+            else:
+                quorum = node.replica.quorum
+                role = f"{type(quorum.role).__name__}@{quorum.epoch}"
+                parts.append(f"{name} {role} applied {node.replica.applied_offset}")
+        return ", ".join(parts)
+
+
+class _WatchedJournal(Journal):
+    """Shows the checkers what is applied."""
+
+    def __init__(self, run: QuorumRun) -> None:
+        super().__init__()
+        self._run = run
+
+    def apply(self, batch: Buffer) -> None:
+        self._run.applied(batch)
+        super().apply(batch)
+
+
+def _leads(node: ControllerNode) -> bool:
+    return node.replica is not None and isinstance(node.replica.quorum.role, Leader)
+
+
+def _value(number: int) -> bytes:
+    record = ConfigRecord(resource_type=4, resource_name="", name=f"value-{number}", value=str(number))
+    return encode_record(record, 0)
