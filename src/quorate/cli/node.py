@@ -28,10 +28,12 @@ def run(path: str) -> None:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(config))
-    except* (StorageError, ConfigError) as group:
-        raise _first(group) from None
-    except* OSError as group:
-        raise ConfigError(f"{path}: {_first(group)}") from None
+    except (StorageError, ConfigError, OSError, BaseExceptionGroup) as error:
+        # what ends one of a node's tasks comes in groups, and `except*` would raise another one
+        first = _first(error)
+        if isinstance(first, OSError):
+            raise ConfigError(f"{path}: {first}") from None
+        raise first from None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -52,9 +54,8 @@ async def _run(config: NodeConfig) -> None:
         await node.run()
 
 
-def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
+def _first(error: BaseException) -> BaseException:
     """The innermost exception that came first."""
-    error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

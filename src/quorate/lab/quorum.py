@@ -94,6 +94,8 @@ def run_quorum(
             pass
         except AssertionError as error:
             violation = f"{type(error).__name__}: {error}"
+            if world.problems:
+                violation += f": {_innermost(world.problems[0].exception)!r}"
         return Outcome(
             seed,
             str(world.trace.digest()),
@@ -121,10 +123,14 @@ def _names(seed: int) -> list[str]:
 
 def _is_excused(end: Exit) -> bool:
     """A node that stops because its disk fails does what it should."""
-    error = end.exception
+    return isinstance(_innermost(end.exception), StorageError)
+
+
+def _innermost(error: BaseException | None) -> BaseException | None:
+    """What is at the bottom of groups of exceptions, the first of each."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return isinstance(error, StorageError)
+    return error
 
 
 class QuorumRun:

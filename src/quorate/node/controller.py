@@ -75,6 +75,13 @@ class ControllerNode:
         for warning in config.warnings:
             self._logger.warning("%s", warning)
         log = await MetadataLog.open(host.files, config, host.wall_ms())
+        try:
+            await self._run_with(log)
+        finally:
+            await log.close()
+
+    async def _run_with(self, log: MetadataLog) -> None:
+        config, host = self._config, self._host
         endpoint = config.advertised_controller
         quorum = Quorum(
             ReplicaKey(config.node_id, log.directory_id),
@@ -102,7 +109,6 @@ class ControllerNode:
         finally:
             await server.close(timeout_ms=1000)
             await connections.close()
-            log.close()
 
     async def _run_until_stopped(self, replica: Replica) -> None:
         async with asyncio.TaskGroup() as tasks:

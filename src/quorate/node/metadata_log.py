@@ -25,7 +25,7 @@ from quorate.storage.files import File, Files
 from quorate.storage.limits import LogConfig
 from quorate.storage.lock import lock_directory
 from quorate.storage.log import Log
-from quorate.storage.meta_properties import check_meta_properties, load_meta_properties
+from quorate.storage.meta_properties import MetaProperties, check_meta_properties, load_meta_properties
 from quorate.storage.quorum_state import QuorumState, load_quorum_state, store_quorum_state
 from quorate.storage.snapshots import (
     SnapshotDownload,
@@ -64,12 +64,12 @@ class MetadataLog:
     @classmethod
     async def open(cls, files: Files, config: NodeConfig, now_ms: int) -> MetadataLog:
         root = config.metadata_directory
-        meta = load_meta_properties(files, root) if files.exists(root) else None
-        if meta is None:
-            raise ConfigError(f"{config.path}: {root} is not formatted: quorate storage format")
-        check_meta_properties(root, meta, cluster_id=None, node_id=config.node_id)
+        meta = _meta_properties(files, config, root, None)
         if meta.cluster_id is None or meta.directory_id is None:
             raise StorageError(root, "meta.properties has no cluster.id or no directory.id")
+        for other in config.log_directories:
+            if other:
+                _meta_properties(files, config, other.rstrip("/"), meta.cluster_id)
         lock = lock_directory(files, root)
         try:
             return await cls._open_locked(files, config, now_ms, meta.cluster_id, meta.directory_id, lock)
@@ -129,9 +129,15 @@ class MetadataLog:
             for at, voters in control.voters:
                 self.voters.add_voters(at, voters)
 
-    def close(self) -> None:
-        self.log.abandon()
-        self.lock.close()
+    async def close(self) -> None:
+        """Ends the use of the log, once what is being synced has come to its end."""
+        try:
+            await self.log.flush()
+        except StorageError:
+            pass  # whoever needed it has been told
+        finally:
+            self.log.abandon()
+            self.lock.close()
 
     # The election state
 
@@ -274,6 +280,16 @@ class MetadataLog:
         with self._reader(snapshots[0]) as reader:
             age_ms = now_ms - reader.head().last_contained_log_timestamp_ms
         return 0 <= age_ms_max < age_ms
+
+
+def _meta_properties(
+    files: Files, config: NodeConfig, directory: str, cluster_id: str | None
+) -> MetaProperties:
+    meta = load_meta_properties(files, directory) if files.exists(directory) else None
+    if meta is None:
+        raise ConfigError(f"{config.path}: {directory} is not formatted: quorate storage format")
+    check_meta_properties(directory, meta, cluster_id=cluster_id, node_id=config.node_id)
+    return meta
 
 
 async def _usable_snapshots(files: Files, directory: str, log: Log, now_ms: int) -> list[SnapshotId]:

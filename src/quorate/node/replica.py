@@ -12,7 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Final, Protocol
 
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Connections
@@ -31,6 +31,9 @@ from quorate.raft.quorum import Now, Quorum
 from quorate.storage.errors import StorageError
 
 __all__ = ["Replica", "StateMachine"]
+
+# Errors that do not go away by themselves: somebody has the wrong directory or the wrong address.
+_MISCONFIGURED: Final = frozenset({ErrorCode.INCONSISTENT_CLUSTER_ID, ErrorCode.INVALID_VOTER_KEY})
 
 Step = Callable[[Now], Effects]
 
@@ -70,6 +73,7 @@ class Replica:
         self._wake = asyncio.Event()
         self._flush_wanted = asyncio.Event()
         self._logger = logging.getLogger(f"quorate.raft.{host.name}")
+        self._refused_by: set[tuple[int, ErrorCode]] = set()  # what was said about it is not said again
         self._tasks: asyncio.TaskGroup | None = None
 
     def now(self) -> Now:
@@ -189,6 +193,7 @@ class Replica:
                 (endpoint.host, endpoint.port), request, timeout_ms=timeout_ms
             )
             answer = wire.from_response(send.ask, response)
+            self._warn_of_refusal(send, answer)
         except ConnectionLost:
             answer = None
         except ProtocolError as error:
@@ -199,6 +204,14 @@ class Replica:
         except ApiError:
             answer = None
         self.step(lambda now: self.quorum.answered(send.number, answer, now))
+
+    def _warn_of_refusal(self, send: Send, answer: Answer) -> None:
+        refused = send.to.id, answer.error
+        if answer.error in _MISCONFIGURED and refused not in self._refused_by:
+            self._refused_by.add(refused)
+            at = send.to.endpoint
+            reason = f"{type(send.ask).__name__} peer={send.to.id} address={at.host}:{at.port}"
+            self._logger.warning("refused %s error=%s", reason, answer.error.name)
 
     def _reply(self, reply: Reply) -> None:
         token = reply.token

@@ -57,7 +57,8 @@ def leader_change_batch(
     )
     controls = [(ControlType.LEADER_CHANGE, bytes(encode(change, 0)))]
     voters = history.latest
-    if history.kraft_version >= 1 and (history.latest_offset == -1 or me not in voters.voters):
+    is_outdated = voters.contains(me.key) and me not in voters.voters
+    if history.kraft_version >= 1 and (history.latest_offset == -1 or is_outdated):
         controls += _voters_controls(voters.updated(me), history.kraft_version)
     return batches.build_control(controls, timestamp=wall_ms, base_offset=offset, leader_epoch=epoch)
 

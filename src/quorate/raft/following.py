@@ -20,7 +20,8 @@ from quorate.raft.messages import (
 from quorate.raft.state import Download, Follower, SafetyError
 
 if TYPE_CHECKING:
-    from quorate.raft.quorum import Now, Quorum
+    from quorate.raft.quorum import Quorum
+    from quorate.raft.settings import Now
 
 __all__ = ["Following"]
 
@@ -36,13 +37,13 @@ class Following:
     def on_fetch_answer(self, send: Send, answer: FetchAnswer, role: Follower, now: Now) -> None:
         quorum = self._quorum
         assert isinstance(send.ask, Fetch)
-        if send.ask.offset != quorum.log.end_offset:
+        if (send.ask.offset, send.ask.last_epoch) != quorum.log.end:
             return  # our log has changed since
         self.heard(role, now)
         if answer.diverging is not None:
             self._truncate(quorum.log.truncation_for(answer.diverging))
         elif answer.snapshot is not None:
-            if answer.snapshot.epoch < 0 or answer.snapshot.offset <= (quorum.high_watermark or 0):
+            if answer.snapshot.epoch < 0 or answer.snapshot.offset <= quorum.committed_offset:
                 quorum.back_off(send.to.id, now)  # it would take us back
             else:
                 role.download = Download(answer.snapshot)
@@ -52,9 +53,10 @@ class Following:
 
     def on_snapshot_answer(self, send: Send, answer: SnapshotAnswer, role: Follower, now: Now) -> None:
         download = role.download
-        if download is None or answer.snapshot != download.snapshot:
+        if download is None:
             return
-        is_next = answer.byte_position == download.byte_position and len(answer.data) > 0
+        place = download.snapshot, download.byte_position
+        is_next = (answer.snapshot, answer.byte_position) == place and len(answer.data) > 0
         if answer.error is not ErrorCode.NONE or not is_next:
             role.download = None
             self._quorum.back_off(send.to.id, now)
@@ -71,10 +73,20 @@ class Following:
         role.is_leader_silent = False
         role.fetch_deadline_ms = now.ms + self._quorum.settings.fetch_timeout_ms
 
+    def on_silence(self, role: Follower, now: Now) -> None:
+        """The leader was not heard for the fetch timeout. A voter looks for another; who is none waits."""
+        quorum = self._quorum
+        if quorum.may_stand:
+            quorum.campaigning.become_prospective(now)
+        else:
+            role.is_leader_silent = True  # others may know a new one
+            role.fetch_deadline_ms = now.ms + quorum.settings.fetch_timeout_ms
+
     def _truncate(self, end_offset: int) -> None:
         quorum = self._quorum
-        if end_offset < (quorum.high_watermark or 0):
-            raise SafetyError(f"a leader asks to cut the log at {end_offset}, below {quorum.high_watermark}")
+        kept_offset = max(quorum.committed_offset, quorum.log.start_offset)
+        if end_offset < kept_offset:
+            raise SafetyError(f"a leader asks to cut the log at {end_offset}, below {kept_offset}")
         quorum.effects.truncate = end_offset
         quorum.log.truncate(end_offset)
         quorum.voters.truncate(end_offset)
@@ -87,10 +99,9 @@ class Following:
         try:
             for header in batches.batches(view):
                 batches.validate(view, header.position)
-                if (
-                    header.base_offset != quorum.log.end_offset
-                    or header.partition_leader_epoch > quorum.epoch
-                ):
+                is_next = header.base_offset == quorum.log.end_offset
+                # neither is covered by the checksum
+                if not is_next or not quorum.log.last_epoch <= header.partition_leader_epoch <= quorum.epoch:
                     raise ApiError(ErrorCode.CORRUPT_MESSAGE, f"batch at offset {header.base_offset}")
                 control = control_records_in(view, header)
                 quorum.log.append(header.partition_leader_epoch, header.base_offset, header.next_offset)
@@ -108,8 +119,7 @@ class Following:
         value = min(leaders, quorum.log.end_offset)
         known = HIGH_WATERMARK_UNKNOWN if quorum.high_watermark is None else quorum.high_watermark
         if value > known:
-            quorum.high_watermark = value
-            quorum.effects.committed = value
+            quorum.commit(value)
 
     # Sending
 
@@ -125,16 +135,18 @@ class Following:
         elif quorum.changes.wants_update(role) and role.update_due_ms <= now.ms:
             if quorum.send(leader, UpdateVoter(role.epoch, quorum.my_voter)):
                 role.update_due_ms = now.ms + quorum.settings.fetch_timeout_ms
-        elif self._is_ready_to_fetch():
+        elif quorum.is_idle and self._is_ready_to_fetch():
             quorum.send(leader, self._fetch())
 
     def discover(self) -> None:
-        """Asks anyone who might know the leader, one at a time: two answers could append the same records."""
+        """Asks anyone who might know the leader."""
         quorum = self._quorum
         if not quorum.is_idle or not self._is_ready_to_fetch():
-            return
-        peers = quorum.bootstrap or quorum.other_voters()
-        ready = [peer for peer in peers if quorum.may_send_to(peer.id)]
+            return  # one fetch at a time: two answers could change the log at the same place
+        peers = [*quorum.bootstrap, *quorum.other_voters()]  # either list may be out of date
+        mine = {(one.host, one.port) for one in quorum.endpoints}
+        others = {(peer.endpoint.host, peer.endpoint.port): peer for peer in peers}
+        ready = [peer for at, peer in others.items() if at not in mine and quorum.may_send_to(peer.id)]
         if ready:
             quorum.send(quorum.chance.choice(ready), self._fetch())
 

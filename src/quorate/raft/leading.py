@@ -23,7 +23,8 @@ from quorate.raft.state import Leader, Parked
 from quorate.raft.voters import ReplicaKey
 
 if TYPE_CHECKING:
-    from quorate.raft.quorum import Now, Quorum
+    from quorate.raft.quorum import Quorum
+    from quorate.raft.settings import Now
 
 __all__ = ["Leading"]
 
@@ -153,8 +154,7 @@ class Leading:
         # Records of earlier epochs are committed by the first record of this one, never by themselves.
         if value <= role.start_offset or value <= (quorum.high_watermark or 0):
             return
-        quorum.high_watermark = value
-        quorum.effects.committed = value
+        quorum.commit(value)
         self._wake(role)
         quorum.changes.committed(value)
         is_removed = not voters.contains(quorum.me) and quorum.changes.is_settled(value)

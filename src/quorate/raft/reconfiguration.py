@@ -18,7 +18,8 @@ from quorate.raft.state import Follower, Leader
 from quorate.raft.voters import ReplicaKey, Voter, VoterSet
 
 if TYPE_CHECKING:
-    from quorate.raft.quorum import Now, Quorum
+    from quorate.raft.quorum import Quorum
+    from quorate.raft.settings import Now
 
 __all__ = ["VoterChanges"]
 
@@ -92,6 +93,10 @@ class VoterChanges:
             return
         refusal = self._refusal(ask.voter.key)
         voter = quorum.voters.latest.get(ask.voter.key.id)
+        if refusal is None and not ask.voter.endpoints:
+            refusal = ErrorCode.INVALID_REQUEST, "a voter needs an endpoint"
+        if refusal is None and not self._supports(ask.voter.kraft_versions):
+            refusal = ErrorCode.INVALID_REQUEST, f"{ask.voter.key} does not support kraft.version 1"
         if refusal is None and (voter is None or voter.key != ask.voter.key):
             refusal = ErrorCode.VOTER_NOT_FOUND, f"{ask.voter.key} is not a voter"
         if refusal is not None:
@@ -99,18 +104,19 @@ class VoterChanges:
             return
         # Answered at once: the commit may need the very voter that waits for this answer.
         self._answer(token, ErrorCode.NONE, "")
+        assert isinstance(quorum.role, Leader)
+        quorum.leading.count_for_quorum(quorum.role, ask.voter.key, now)
         if voter != ask.voter:
             self._pending = _Pending(None, float("inf"))
             self._write(quorum.voters.latest.updated(ask.voter), now)
 
-    def on_probe(self, answer: ProbeAnswer | None, now: Now) -> None:
+    def on_probe(self, voter_id: int, answer: ProbeAnswer | None, now: Now) -> None:
         pending = self._pending
-        if pending is None or pending.voter is None or pending.is_probed:
+        if pending is None or pending.voter is None or pending.is_probed or pending.voter.key.id != voter_id:
             return
-        lowest, highest = (0, 0) if answer is None else answer.kraft_versions
         if answer is None or answer.error is not ErrorCode.NONE:
             self._fail(ErrorCode.REQUEST_TIMED_OUT, f"{pending.voter.key} did not say its versions")
-        elif not lowest <= self._quorum.voters.kraft_version <= highest:
+        elif not self._supports(answer.kraft_versions):
             level = self._quorum.voters.kraft_version
             self._fail(
                 ErrorCode.INVALID_REQUEST, f"{pending.voter.key} does not support kraft.version {level}"
@@ -176,6 +182,10 @@ class VoterChanges:
             return ErrorCode.REQUEST_TIMED_OUT, "the last change of voters is not committed yet"
         return None
 
+    def _supports(self, kraft_versions: tuple[int, int]) -> bool:
+        lowest, highest = kraft_versions
+        return lowest <= self._quorum.voters.kraft_version <= highest
+
     def _add_if_caught_up(self, now: Now) -> None:
         quorum, pending = self._quorum, self._pending
         assert isinstance(quorum.role, Leader)
@@ -198,6 +208,10 @@ class VoterChanges:
     def _write(self, voters: VoterSet, now: Now) -> None:
         quorum = self._quorum
         assert self._pending is not None
+        assert isinstance(quorum.role, Leader)
+        if quorum.voters.latest.is_only(quorum.me):
+            # Alone there was nobody to hear from; the time for that begins now.
+            quorum.role.check_quorum_deadline_ms = now.ms + quorum.settings.check_quorum_ms
         self._pending.offset = quorum.log.end_offset
         quorum.leading.append(voters_batch(voters, quorum.log.end_offset, quorum.epoch, now.wall_ms))
 

@@ -30,10 +30,13 @@ def high_watermark(
 def progress_of(replicas: Mapping[ReplicaKey, Progress], voters: VoterSet, key: ReplicaKey) -> Progress:
     """The progress of a voter, whose key may be known by its id alone."""
     voter = voters.get(key.id)
-    for replica, progress in replicas.items():
-        if replica == key or (voter is not None and replica.id == key.id and voter.matches(replica)):
-            return progress
-    return Progress()
+    found = [
+        progress
+        for replica, progress in replicas.items()
+        if replica == key or (voter is not None and replica.id == key.id and voter.matches(replica))
+    ]
+    # A static voter may have come back with another disk: what the old one had is gone.
+    return max(found, key=lambda progress: progress.last_fetch_ms, default=Progress())
 
 
 def record_fetch(

@@ -153,6 +153,12 @@ class VoterHistory:
     def kraft_version(self) -> int:
         return self._versions[-1][1] if self._versions else 0
 
+    def undecided(self, high_watermark: int) -> list[VoterSet]:
+        """The sets of which one will turn out to count: the last that is committed, and all after it."""
+        committed = bisect_left(self._sets, high_watermark, key=lambda entry: entry[0])
+        sets = [voters for _, voters in self._sets[max(0, committed - 1) :]]
+        return sets if committed else [self.static, *sets]
+
     def at(self, end_offset: int) -> tuple[VoterSet | None, int]:
         """The written voter set and the version just before an offset: what a snapshot there contains."""
         sets = [voters for offset, voters in self._sets if offset < end_offset]

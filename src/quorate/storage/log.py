@@ -98,9 +98,10 @@ class Log:
                 observe=observe,
                 now_ms=now_ms,
             )
-            if not segments:
-                segments = [Segment(files, directory, start_offset, config, now_ms, create=True)]
+            if recovery_point is not None or not segments:
+                # whoever made the directory may have died before its name was synced
                 await files.fsync_dir(_parent(directory))
+            segments = segments or [Segment(files, directory, start_offset, config, now_ms, create=True)]
         except OSError as error:
             raise StorageError.of(directory, error) from error
         log = cls(files, directory, config, segments, epochs, report)

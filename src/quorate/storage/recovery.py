@@ -116,8 +116,7 @@ class _Found:
 def _recover(segment: Segment, found: _Found, epochs: LeaderEpochs, observe: BatchObserver | None) -> None:
     found.scanned += 1
     epochs.truncate_from_end(segment.base_offset)
-    latest_epoch = epochs.latest_epoch
-    recovered = segment.recover(-1 if latest_epoch is None else latest_epoch, observe)
+    recovered = segment.recover(observe)
     for epoch, start_offset in recovered.epochs:
         epochs.assign(epoch, start_offset)
     if recovered.damage:
@@ -129,7 +128,7 @@ def _check(segment: Segment, found: _Found) -> None:
     problem = segment.check()
     if problem is not None:
         found.rebuilt.append(f"{segment.path}: {problem}")
-        damage = segment.recover(-1, None).damage
+        damage = segment.recover(None).damage
         if damage:
             raise StorageError(segment.path, f"{damage}, though it was synced: the disk damaged it")
 

@@ -87,7 +87,7 @@ class Recovered:
     """What recovery of one segment found."""
 
     whole_bytes: int
-    epochs: Sequence[tuple[int, int]]  # and where each began, in this segment
+    epochs: Sequence[tuple[int, int]]  # and where each began, or went on, in this segment
     damage: str  # what stands after the whole bytes; empty if nothing does
 
 
@@ -262,7 +262,7 @@ class Segment:
             return "the time index is empty"
         return self._time_index.problem(self.next_offset)
 
-    def recover(self, previous_epoch: int, observe: BatchObserver | None) -> Recovered:
+    def recover(self, observe: BatchObserver | None) -> Recovered:
         """Reads every batch before the first bad one, and builds the indexes of these. The log file stays."""
         self._offset_index.clear()
         self._time_index.clear()
@@ -273,14 +273,14 @@ class Segment:
         self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
         self._is_log_unsynced = self._is_index_unsynced = True
         epochs: list[tuple[int, int]] = []
-        epoch = previous_epoch
+        epoch = -1
         whole_bytes = 0
         try:
             for batch in scan(self._log):
                 header = batch.header
-                self._check_order(header, epoch, batch.position)
+                self._check_order(header, batch.position)
                 self._take(header, batch.position)
-                if header.partition_leader_epoch > epoch:
+                if 0 <= header.partition_leader_epoch != epoch:
                     epoch = header.partition_leader_epoch
                     epochs.append((epoch, header.base_offset))
                 if observe is not None and (aborted := observe(batch)) is not None:
@@ -323,18 +323,14 @@ class Segment:
             self._time_index.append_if_newer(self._max_timestamp, self._max_timestamp_offset)
         self.next_offset = header.next_offset
 
-    def _check_order(self, header: BatchHeader, epoch: int, position: int) -> None:
-        """A batch that is whole can still be one that a crash brought back from before a truncation."""
+    def _check_order(self, header: BatchHeader, position: int) -> None:
+        """A batch that is whole can still be in the wrong place, if one before it did not reach the disk."""
         offset = header.base_offset
         if offset < self.next_offset or (offset > self.next_offset and not self._config.is_compacted):
             raise DamageError(position, f"a batch at offset {offset} where {self.next_offset} comes next")
         if header.last_offset - self.base_offset > BATCH_SPAN_MAX:
             raise DamageError(
                 position, f"a batch up to offset {header.last_offset}, too far for this segment"
-            )
-        if 0 <= header.partition_leader_epoch < epoch:
-            raise DamageError(
-                position, f"a batch of epoch {header.partition_leader_epoch} after epoch {epoch}"
             )
 
     def _cut(self, log_bytes: int, next_offset: int) -> None:
