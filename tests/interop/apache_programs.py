@@ -21,7 +21,12 @@ class ApachePrograms:
         self._jars = built(BUILD / f"{PINNED}-programs", POM, _copy_dependencies)
 
     def command(self, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
-        options = [f"-Xmx{heap}", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", f"-Dlog4j2.configurationFile={LOGGING}"]
+        options = [
+            f"-Xmx{heap}",
+            "-XX:+UseSerialGC",
+            "-XX:TieredStopAtLevel=1",
+            f"-Dlog4j2.configurationFile={LOGGING}",
+        ]
         return ["java", *options, "-cp", f"{self._jars}/*", main_class, *arguments]
 
     def run(self, main_class: str, *arguments: str) -> str:
@@ -41,7 +46,9 @@ class ApachePrograms:
     def dump_log(self, *files: Path) -> str:
         """kafka-dump-log over metadata logs and snapshots."""
         names = ",".join(str(file) for file in files)
-        return self.run("org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", names)
+        return self.run(
+            "org.apache.kafka.tools.DumpLogSegments", "--cluster-metadata-decoder", "--files", names
+        )
 
     @contextlib.contextmanager
     def node(self, properties: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:

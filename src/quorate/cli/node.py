@@ -28,12 +28,10 @@ def run(path: str) -> None:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(config))
-    except (StorageError, ConfigError, OSError, BaseExceptionGroup) as error:
-        # what ends one of a node's tasks comes in groups, and `except*` would raise another one
-        first = _first(error)
-        if isinstance(first, OSError):
-            raise ConfigError(f"{path}: {first}") from None
-        raise first from None
+    except* (StorageError, ConfigError) as group:
+        raise _first(group) from None
+    except* OSError as group:
+        raise ConfigError(f"{path}: {_first(group)}") from None
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -54,8 +52,9 @@ async def _run(config: NodeConfig) -> None:
         await node.run()
 
 
-def _first(error: BaseException) -> BaseException:
+def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The innermost exception that came first."""
+    error: BaseException = group
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -45,8 +45,8 @@ _SETTINGS: Final = {
     "process.roles": "controller",
     "controller.listener.names": "CONTROLLER",
     "log.dirs": "/data",
-    "metadata.log.max.record.bytes.between.snapshots": "20000",
-    "metadata.max.retention.bytes": "30000",
+    "metadata.log.max.record.bytes.between.snapshots": "2500",
+    "metadata.max.retention.bytes": "6000",
 }
 
 
@@ -222,7 +222,7 @@ class QuorumRun:
         """Adds and removes voters at random, never fewer than three; whether it works is not its concern."""
         connections = Connections(rng=host.random, connect_timeout_ms=1000)
         while True:
-            await asyncio.sleep(host.random.expovariate(1 / 6))
+            await asyncio.sleep(host.random.expovariate(1 / 3))
             leading = [node for node in self.nodes.values() if _leads(node)]
             if not leading or leading[0].replica is None:
                 continue

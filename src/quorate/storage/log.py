@@ -407,7 +407,8 @@ class Log:
         segment = self._segments.pop(index)
         segment.close()
         remove_segment_files(self._files, self.directory, segment.base_offset)
-        await self._files.fsync_dir(self.directory)
+        self._are_names_unsynced = True
+        await self._sync_names()
 
     def _close_files(self) -> None:
         for segment in self._segments:
