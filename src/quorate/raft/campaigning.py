@@ -134,9 +134,8 @@ class Campaigning:
             else:
                 self._become_leader(role.tally, now)
         elif role.tally.is_lost and isinstance(role, Prospective):
-            self.give_up(
-                role, now
-            )  # a candidate waits its time out instead: who lost must not come first again
+            # A candidate waits its time out instead: who has lost must not come first again.
+            self.give_up(role, now)
 
     def on_unsupported(self, now: Now) -> None:
         """A voter that does not know pre-votes: the only way to ask it is to stand."""

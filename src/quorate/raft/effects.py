@@ -10,7 +10,8 @@ The shell performs one `Effects` completely before it makes the next step, in th
 5. `send` and `reply`: messages leave, with records and snapshot bytes read from disk where they say so;
 6. `committed`, `leadership`: the state machine above is told.
 
-Whenever something was appended the shell syncs the log, while it goes on, and reports how far with
+What it finds in its log when it starts, it syncs first: `LogPositions` takes that for flushed. Whenever
+something was appended the shell syncs the log, while it goes on, and reports how far with
 `Quorum.flushed`. Nothing is ever in `send` or `reply` that rests on a sync that was not reported.
 """
 

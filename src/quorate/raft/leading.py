@@ -13,13 +13,14 @@ from quorate.raft.effects import ReadLog, ReadSnapshot
 from quorate.raft.messages import (
     HIGH_WATERMARK_UNKNOWN,
     BeginEpoch,
+    EndEpoch,
     Fetch,
     FetchAnswer,
     FetchSnapshot,
     SnapshotAnswer,
 )
 from quorate.raft.positions import Diverging, NeedsSnapshot, Position
-from quorate.raft.state import Leader, Parked
+from quorate.raft.state import Leader, Parked, Resigned
 from quorate.raft.voters import ReplicaKey
 
 if TYPE_CHECKING:
@@ -159,7 +160,24 @@ class Leading:
         quorum.changes.committed(value)
         is_removed = not voters.contains(quorum.me) and quorum.changes.is_settled(value)
         if quorum.role is role and is_removed:
-            quorum.resign_from(role, now)
+            self.resign(role, now)
+
+    # The end
+
+    def resign(self, role: Leader, now: Now) -> None:
+        """No longer leads, and asks the others to take over, those with the longest logs first."""
+        quorum = self._quorum
+        successors = replication.successors(role, quorum.voters.latest, quorum.me)
+        unacked = dict.fromkeys(peer.id for peer in quorum.other_voters())
+        resigned = Resigned(role.epoch, quorum.random_timeout(now), successors, unacked)
+        quorum.become(resigned, is_durable=False)
+
+    def send_end(self, role: Resigned) -> None:
+        quorum = self._quorum
+        for voter_id in role.unacked:
+            peer = quorum.voter_peer(voter_id)
+            if peer is not None:
+                quorum.send(peer, EndEpoch(role.epoch, quorum.me.id, role.successors))
 
     # Time
 
@@ -183,7 +201,7 @@ class Leading:
         quorum.changes.tick(now)
         is_alone = quorum.voters.latest.is_only(quorum.me)
         if not is_alone and role.check_quorum_deadline_ms <= now.ms:
-            quorum.resign_from(role, now)
+            self.resign(role, now)
 
     def deadline_ms(self, role: Leader) -> float:
         quorum = self._quorum

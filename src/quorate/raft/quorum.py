@@ -19,7 +19,6 @@ from typing import Final
 
 from quorate.protocol import batch as batches
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.raft import replication
 from quorate.raft.attaching import Attaching
 from quorate.raft.campaigning import Campaigning
 from quorate.raft.control import ControlRecords
@@ -178,7 +177,7 @@ class Quorum:
         elif stored.leader_id == self.me.id and self._can_vote:
             # Never leader again of an epoch whose unflushed records may have vanished.
             unacked = dict.fromkeys(peer.id for peer in self.other_voters())
-            self.role = Resigned(stored.epoch, self._random_timeout(now), (), unacked)
+            self.role = Resigned(stored.epoch, self.random_timeout(now), (), unacked)
         elif (
             stored.leader_id < 0
             and stored.voted is not None
@@ -264,6 +263,7 @@ class Quorum:
 
         They are committed when `Effects.committed` passes that offset, or never if leadership is lost first.
         """
+        assert values, "a batch has records"
         if not isinstance(self.role, Leader) or self.role.epoch != epoch:
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"not the leader of epoch {epoch}")
         base = self.log.end_offset
@@ -306,7 +306,7 @@ class Quorum:
     def resign(self, now: Now) -> Effects:
         """A leader gives up its epoch and asks others to take over."""
         if isinstance(self.role, Leader):
-            self.resign_from(self.role, now)
+            self.leading.resign(self.role, now)
         return self._finish(now)
 
     # Changing roles
@@ -331,11 +331,6 @@ class Quorum:
         # Answers to what an earlier role asked mean nothing to this one.
         self._outstanding.clear()
         self._backoff_until_ms.clear()
-
-    def resign_from(self, role: Leader, now: Now) -> None:
-        successors = replication.successors(role, self.voters.latest, self.me)
-        unacked = dict.fromkeys(peer.id for peer in self.other_voters())
-        self.become(Resigned(role.epoch, self._random_timeout(now), successors, unacked), is_durable=False)
 
     def become_unattached(self, epoch: int, now: Now, leader_id: int = -1) -> None:
         role = self.role
@@ -400,10 +395,7 @@ class Quorum:
         elif isinstance(role, Leader):
             self.leading.send_due(role, now)
         elif isinstance(role, Resigned):
-            for voter_id in list(role.unacked):
-                peer = self.voter_peer(voter_id)
-                if peer is not None:
-                    self.send(peer, EndEpoch(role.epoch, self.me.id, role.successors))
+            self.leading.send_end(role)
         else:
             self.following.send_due(role, now)
 
@@ -495,8 +487,8 @@ class Quorum:
         return [Peer(voter.key.id, voter.endpoints[0]) for voter in others if voter.endpoints]
 
     def election_deadline(self, now: Now) -> float:
-        return self._random_timeout(now) if self.may_stand else float("inf")
+        return self.random_timeout(now) if self.may_stand else float("inf")
 
-    def _random_timeout(self, now: Now) -> float:
+    def random_timeout(self, now: Now) -> float:
         base_ms = self.settings.election_timeout_ms
         return now.ms + base_ms + self.chance.randrange(base_ms)

@@ -22,13 +22,14 @@ from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
 from typing import Final
 
-from quorate.protocol.batch import BatchHeader, batches
+from quorate.protocol.batch import BatchHeader
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
+from quorate.storage.continuation import check_contiguous, check_order, headers_of
 from quorate.storage.epochs import LeaderEpochs, load_epochs, store_epochs
-from quorate.storage.errors import AppendError, StorageError
+from quorate.storage.errors import StorageError
 from quorate.storage.files import Files
-from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
+from quorate.storage.limits import SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.partition_metadata import claim_directory
 from quorate.storage.recovery import RecoveryReport, open_segments, remove_segment_files
 from quorate.storage.segment import BatchObserver, Segment, SegmentSummary, must_roll
@@ -61,7 +62,7 @@ class Log:
         self._flushed_offset = self._start_offset
         self._are_names_unsynced = True
         self._are_epochs_unsynced = True
-        self._is_settled = True  # no cut is waiting to be synced
+        self._cuts = self._synced_cuts = 0  # how often something was cut off, and how often that was synced
         self._failure: StorageError | None = None
         self._awaited = asyncio.Lock()
 
@@ -105,13 +106,17 @@ class Log:
         except OSError as error:
             raise StorageError.of(directory, error) from error
         log = cls(files, directory, config, segments, epochs, report)
-        if log.end_offset < start_offset:
-            await log.restart_at(start_offset, now_ms)
-        log._start_offset = max(log._start_offset, start_offset)
-        epochs.truncate_from_start(log._start_offset)
-        epochs.truncate_from_end(log._end_offset)
-        log._are_epochs_unsynced = list(epochs) != saved_epochs
-        await log.flush()
+        try:
+            if log.end_offset < start_offset:
+                await log.restart_at(start_offset, now_ms)
+            log._start_offset = max(log._start_offset, start_offset)
+            epochs.truncate_from_start(log._start_offset)
+            epochs.truncate_from_end(log._end_offset)
+            log._are_epochs_unsynced = list(epochs) != saved_epochs
+            await log.flush()
+        except StorageError:
+            log.abandon()
+            raise
         return log
 
     @property
@@ -145,21 +150,15 @@ class Log:
 
         They go into one segment. Raises `AppendError`, having written nothing, if they do not fit on.
         """
-        headers = _headers(buffers)
-        self._check_order(headers)
-        expected_offset = self._end_offset
-        for header in headers:
-            if header.base_offset != expected_offset:
-                raise AppendError(
-                    f"{self.directory}: a batch at offset {header.base_offset}, not {expected_offset}"
-                )
-            expected_offset = header.next_offset
+        headers = headers_of(buffers)
+        check_order(headers, self._end_offset, self.epochs.latest_epoch)
+        check_contiguous(headers, self._end_offset)
         self._append(buffers, headers, now_ms)
 
     def append_replicated(self, buffers: Sequence[Buffer], now_ms: int) -> None:
         """Appends what a leader has, which may lack offsets that compaction took away."""
-        headers = _headers(buffers)
-        self._check_order(headers)
+        headers = headers_of(buffers)
+        check_order(headers, self._end_offset, self.epochs.latest_epoch)
         self._append(buffers, headers, now_ms)
 
     def assign_epoch(self, epoch: int) -> None:
@@ -242,34 +241,14 @@ class Log:
 
     def _check_writable(self) -> None:
         self._check_usable()
-        if not self._is_settled:
+        if self._synced_cuts < self._cuts:
             raise StorageError(self.directory, "something was cut off, and must be flushed before an append")
-
-    def _check_order(self, headers: Sequence[BatchHeader]) -> None:
-        expected_offset = self._end_offset
-        latest_epoch = self.epochs.latest_epoch
-        epoch = -1 if latest_epoch is None else latest_epoch
-        for header in headers:
-            if header.base_offset < expected_offset:
-                raise AppendError(
-                    f"{self.directory}: a batch at offset {header.base_offset}, before {expected_offset}"
-                )
-            if 0 <= header.partition_leader_epoch < epoch:
-                raise AppendError(
-                    f"{self.directory}: a batch of epoch {header.partition_leader_epoch} after {epoch}"
-                )
-            epoch = max(epoch, header.partition_leader_epoch)
-            expected_offset = header.next_offset
-        if headers and headers[-1].last_offset - headers[0].base_offset > BATCH_SPAN_MAX:
-            raise AppendError(f"{self.directory}: offsets that are too far apart for one segment")
 
     def _append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
         self._check_writable()
         if not headers:
             return
         size_bytes = sum(header.size_bytes for header in headers)
-        if size_bytes > SEGMENT_BYTES_MAX:
-            raise AppendError(f"{self.directory}: {size_bytes} bytes are too many for one segment")
         timestamp_ms = max(header.max_timestamp for header in headers)
         summary = self._segments[-1].summary
         try:
@@ -277,7 +256,7 @@ class Log:
                 self._roll(headers[0].base_offset, now_ms)
             self._segments[-1].append(buffers, headers, now_ms)
         except OSError as error:
-            self._is_settled = False
+            self._cuts += 1
             raise StorageError.of(self._segments[-1].path, error) from error
         except StorageError as error:
             self._failure = error
@@ -341,18 +320,17 @@ class Log:
             self._flushed_offset < self._end_offset
             or self._are_names_unsynced
             or self._are_epochs_unsynced
-            or not self._is_settled
+            or self._synced_cuts < self._cuts
             or self._awaited.locked()
         )
 
     async def _flush(self) -> None:
-        end_offset = self._end_offset
+        end_offset, cuts = self._end_offset, self._cuts
         for file in [file for segment in self._segments for file in segment.take_unsynced()]:
             await file.fsync()
         await self._sync_names()
         await self._sync_epochs()
-        self._flushed_offset = end_offset
-        self._is_settled = True
+        self._flushed_offset, self._synced_cuts = end_offset, cuts
 
     async def _seal_and_flush(self) -> None:
         self._segments[-1].seal()
@@ -372,7 +350,7 @@ class Log:
         if offset < self._segments[0].base_offset:
             await self._restart_at(offset, self._segments[0].summary.created_ms)
             return
-        self._is_settled = False
+        self._cuts += 1
         self._end_offset = min(self._end_offset, offset)
         self._flushed_offset = min(self._flushed_offset, offset)
         while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
@@ -385,7 +363,7 @@ class Log:
         await self._flush()
 
     async def _restart_at(self, offset: int, now_ms: int) -> None:
-        self._is_settled = False
+        self._cuts += 1
         self._start_offset = self._end_offset = self._flushed_offset = offset
         while self._segments:
             await self._remove(len(self._segments) - 1)
@@ -418,19 +396,3 @@ class Log:
 def _parent(directory: str) -> str:
     above = directory.rpartition("/")[0]
     return "/" if not above and directory.startswith("/") else above
-
-
-def _headers(buffers: Sequence[Buffer]) -> list[BatchHeader]:
-    """The headers of all batches; refuses what is not made of whole batches."""
-    headers: list[BatchHeader] = []
-    for buffer in buffers:
-        end = 0
-        try:
-            for header in batches(buffer):
-                headers.append(header)
-                end = header.end
-        except ApiError as error:
-            raise AppendError(error.message) from None
-        if end != len(buffer):
-            raise AppendError(f"{len(buffer) - end} bytes at the end are no whole batch")
-    return headers

@@ -57,8 +57,8 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     lines = enumerate(_LINE_END.split(text), start=1)
     for number, natural in lines:
         line = natural.lstrip(_BLANKS)
-        if not line or line[0] in "#!":
-            continue
+        if line in ("", "\\") or line[0] in "#!":
+            continue  # nothing that goes on is nothing: the next line may be a comment
         while _is_continued(line):
             line = line[:-1] + next(lines, (0, ""))[1].lstrip(_BLANKS)
         yield number, line
