@@ -233,6 +233,14 @@ async def test_a_server_that_never_answers_the_first_question():
             await Connection.connect(HOST, port, timeout_ms=20)
 
 
+async def test_two_requests_that_have_no_time_left():
+    parked = Parked()
+    async with serving(parked.route()) as server, connected(server) as connection:
+        requests = [connection.request(beat(number), VERSION, timeout_ms=0) for number in range(2)]
+        lost = await asyncio.gather(*requests, return_exceptions=True)
+    assert [str(one).partition(": ")[2] for one in lost] == ["no answer in time"] * 2
+
+
 async def test_no_answer_in_time_ends_the_connection_and_a_later_one_is_ignored():
     parked = Parked()
     async with serving(parked.route()) as server, connected(server) as connection:

@@ -19,23 +19,31 @@ async def until(condition):
             await asyncio.sleep(0.001)
 
 
-def test_a_node_that_stops_waits_for_a_sync_that_is_under_way(tmp_path, monkeypatch):
-    asyncio.run(_stop_during_a_sync(tmp_path, monkeypatch))
+class HeldSyncs:
+    """A disk that syncs only as long as it may."""
+
+    def __init__(self, monkeypatch):
+        self._may_sync = asyncio.Event()
+        self._may_sync.set()
+        self.count_held = 0
+        real_fsync = files._RealFile.fsync
+
+        async def fsync(file):
+            self.count_held += not self._may_sync.is_set()
+            await self._may_sync.wait()
+            await real_fsync(file)
+
+        monkeypatch.setattr(files._RealFile, "fsync", fsync)
+
+    def hold(self):
+        self._may_sync.clear()
+
+    def release(self):
+        self._may_sync.set()
 
 
-async def _stop_during_a_sync(tmp_path, monkeypatch):
-    may_sync = asyncio.Event()
-    may_sync.set()
-    held = []
-    real_fsync = files._RealFile.fsync
-
-    async def fsync(file):
-        if not may_sync.is_set():
-            held.append(file)
-        await may_sync.wait()
-        await real_fsync(file)
-
-    monkeypatch.setattr(files._RealFile, "fsync", fsync)
+async def formatted(directory, idle_ms):
+    """The configuration of a node that is its own quorum."""
     with socket.create_server((HOST, 0)) as free:
         port = free.getsockname()[1]
     properties = {
@@ -43,28 +51,53 @@ async def _stop_during_a_sync(tmp_path, monkeypatch):
         "node.id": "1",
         "listeners": f"CONTROLLER://{HOST}:{port}",
         "controller.quorum.voters": f"1@{HOST}:{port}",
-        "metadata.log.dir": str(tmp_path / "data"),
-        "metadata.max.idle.interval.ms": "10",
+        "metadata.log.dir": str(directory / "data"),
+        "metadata.max.idle.interval.ms": str(idle_ms),
     }
     config = parse_config("node.properties", properties)
     await format_storage(real_host("1"), config, CLUSTER_ID)
-    node = ControllerNode(real_host("1"), config)
-    running = asyncio.create_task(node.run())
-    await until(lambda: node.journal.position.offset > 3)
-    may_sync.clear()
-    await until(lambda: held)
+    return config
 
-    node.stop()
-    await until(lambda: running.done() or not _is_listening(port))
-    await asyncio.sleep(0)
-    may_sync.set()
 
-    await running  # and nothing was abandoned
-    again = ControllerNode(real_host("1"), config)
-    reopened = asyncio.create_task(again.run())
-    await until(lambda: again.journal.position.offset > node.journal.position.offset)
-    again.stop()
-    await reopened
+def test_a_node_that_stops_waits_for_a_sync_that_is_under_way(tmp_path, monkeypatch):
+    async def scenario():
+        syncs = HeldSyncs(monkeypatch)
+        config = await formatted(tmp_path, idle_ms=10)
+        node = ControllerNode(real_host("1"), config)
+        running = asyncio.create_task(node.run())
+        await until(lambda: node.journal.position.offset > 3)
+        syncs.hold()
+        await until(lambda: syncs.count_held)
+        node.stop()
+        await until(lambda: running.done() or not _is_listening(config.controller_listener.port))
+        syncs.release()
+        await running  # and nothing was abandoned
+
+        again = ControllerNode(real_host("1"), config)
+        running = asyncio.create_task(again.run())
+        await until(lambda: again.journal.position.offset > node.journal.position.offset)
+        again.stop()
+        await running
+
+    asyncio.run(scenario())
+
+
+def test_the_first_records_are_written_once_however_long_they_take(tmp_path, monkeypatch):
+    async def scenario():
+        syncs = HeldSyncs(monkeypatch)
+        node = ControllerNode(real_host("1"), await formatted(tmp_path, idle_ms=50))
+        running = asyncio.create_task(node.run())
+        await until(lambda: node.journal.leadership.leader_id == 1)
+        syncs.hold()
+        first = 1 + len(node.replica.log.bootstrap_records)
+        await until(lambda: node.replica.quorum.log.end_offset >= first + 2)
+        syncs.release()
+        await until(lambda: node.journal.position.offset >= first + 2)
+        assert node.journal.values == node.replica.log.bootstrap_records
+        node.stop()
+        await running
+
+    asyncio.run(scenario())
 
 
 def _is_listening(port):

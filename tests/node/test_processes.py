@@ -130,11 +130,12 @@ def test_a_deleted_node_catches_up_through_a_snapshot(tmp_path):
         cluster.start(lost)
         caught_up = cluster.wait_until_caught_up(1, 2, 3)
         assert "snapshot installed" in cluster.logged(lost)
-        logs = [cluster.committed(one, caught_up["high_watermark"]) for one in (1, 2, 3)]
-        first = max(min(log) for log in logs)
-        assert first > 0
-        common = [{at: batch for at, batch in log.items() if at >= first} for log in logs]
-        assert common[0] == common[1] == common[2] != {}
+        # each begins where its own last snapshot is, which may be at its end just now
+        common = cluster.wait(
+            "a part that all have", lambda: common_part(cluster, caught_up["high_watermark"])
+        )
+        assert min(common[0]) > 0
+        assert common[0] == common[1] == common[2]
 
 
 def test_a_leader_that_is_told_to_stop_hands_over(three):
@@ -225,6 +226,17 @@ def test_requests_that_were_meant_for_others_are_refused(cluster, cluster_id, vo
     codes = [response.error_code] + [one.error_code for part in response.topics for one in part.partitions]
     assert ErrorCode[expected] in codes
     assert cluster.wait_for_leader()["leader_epoch"] == 1
+
+
+def common_part(cluster, after_offset):
+    """What the logs of the three have from an offset on, as far as all have it; None if that is nothing."""
+    end = cluster.wait_until_caught_up(1, 2, 3, beyond=after_offset)["high_watermark"]
+    logs = [cluster.committed(one, end) for one in (1, 2, 3)]
+    if not all(logs):
+        return None
+    first = max(min(log) for log in logs)
+    common = [{at: batch for at, batch in log.items() if at >= first} for log in logs]
+    return common if all(common) else None
 
 
 def observers_caught_up(cluster):

@@ -209,7 +209,7 @@ def test_a_broken_disk_leaves_no_snapshot(tmp_path: Path, broken: tuple[str, str
 
     with pytest.raises(StorageError, match="the disk is broken"):
         asyncio.run(scenario())
-    assert list_snapshots(FILES, str(tmp_path)) == []
+    assert list(tmp_path.iterdir()) == []
 
 
 # Reading what is not whole

@@ -57,6 +57,7 @@ class Connection(asyncio.BufferedProtocol):
         "_out",
         "_reader",
         "_timer",
+        "_timer_at",
         "_transport",
         "_waiting",
         "address",
@@ -86,6 +87,7 @@ class Connection(asyncio.BufferedProtocol):
         self._is_writable = True
         # One timer for all calls, never later than the earliest deadline.
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0  # uvloop's handle of a time that has passed does not know it
         self._loss: str | None = None
         self._is_gone = asyncio.Event()
 
@@ -313,9 +315,10 @@ class Connection(asyncio.BufferedProtocol):
     def _expect(self, deadline: float) -> None:
         """Makes sure that somebody looks when this deadline has passed."""
         if self._timer is not None:
-            if self._timer.when() <= deadline:
+            if self._timer_at <= deadline:
                 return
             self._timer.cancel()
+        self._timer_at = deadline
         self._timer = self._loop.call_at(deadline, self._look_at_deadlines)
 
     def _look_at_deadlines(self) -> None:

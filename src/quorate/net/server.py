@@ -62,6 +62,7 @@ class Server:
         self._listening: asyncio.Server | None = None
         self._port = 0
         self._sweep_timer: asyncio.TimerHandle | None = None
+        self._sweep_at = 0.0  # uvloop's handle of a time that has passed does not know it
         self._is_closing = False
         self._is_over = asyncio.Event()
 
@@ -139,9 +140,10 @@ class Server:
         """Makes sure that connections are looked at when one expires."""
         timer = self._sweep_timer
         if timer is not None:
-            if timer.when() <= expires_at:
+            if self._sweep_at <= expires_at:
                 return
             timer.cancel()
+        self._sweep_at = expires_at
         self._sweep_timer = asyncio.get_running_loop().call_at(expires_at, self._sweep)
 
     def _sweep(self) -> None:

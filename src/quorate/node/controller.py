@@ -183,6 +183,7 @@ class ControllerNode:
         idle_s = self._config["metadata.max.idle.interval.ms"] / 1000
         nothing = encode_record(NoOpRecord(), 0)
         last_end_offset = -1
+        bootstrapped_epoch = -1  # what was appended in it may not be committed yet
         while True:
             await asyncio.sleep(max(idle_s, 0.01))
             is_idle = replica.quorum.log.end_offset == last_end_offset
@@ -191,7 +192,9 @@ class ControllerNode:
             if leadership.leader_id != self._config.node_id or not isinstance(replica.quorum.role, Leader):
                 continue
             values = [nothing] if is_idle else []
-            if not self.journal.values and replica.log.bootstrap_records:
+            is_new = not self.journal.values and bootstrapped_epoch != leadership.epoch
+            if is_new and replica.log.bootstrap_records:
+                bootstrapped_epoch = leadership.epoch
                 values = list(replica.log.bootstrap_records)
             if not values:
                 continue
@@ -228,19 +231,23 @@ class ControllerNode:
         values, timestamp_ms = list(journal.values), journal.last_timestamp_ms
         now_ms = self._host.wall_ms()
         await replica.log.write_snapshot(position, values, timestamp_ms, voters, kraft_version, now_ms)
+        if position.offset < quorum.log.start_offset:
+            return  # meanwhile a leader's snapshot took the place of the log; this one goes with the next
         quorum.log.add_snapshot(position)
         await self.clean(replica)
         self._logger.info("snapshot written snapshot=%s records=%d", position, len(values))
 
     async def clean(self, replica: Replica) -> None:
         """Removes snapshots and segments beyond the limits; the newest snapshot always stays."""
-        config, positions = self._config, replica.quorum.log
-        removed = await replica.log.clean(
+        config, quorum, now_ms = self._config, replica.quorum, self._host.wall_ms()
+        start = replica.log.start_to_keep(
             bytes_max=config["metadata.max.retention.bytes"],
             age_ms_max=config["metadata.max.retention.ms"],
-            now_ms=self._host.wall_ms(),
+            now_ms=now_ms,
         )
-        if removed is not None:
-            positions.delete_before(removed)
-            replica.quorum.voters.trim(removed.offset)
-            self._logger.info("log starts at=%s", removed)
+        if start is not None:
+            # The quorum first: it must not send anyone to what is being deleted.
+            quorum.log.delete_before(start)
+            quorum.voters.trim(start.offset)
+            await replica.log.delete_before(start, now_ms)
+            self._logger.info("log starts at=%s", start)

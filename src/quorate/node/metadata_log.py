@@ -253,20 +253,24 @@ class MetadataLog:
             self.files, snapshot_path(self.directory, SnapshotId(*snapshot)), snapshot.epoch
         )
 
-    async def clean(self, *, bytes_max: int, age_ms_max: int, now_ms: int) -> Position | None:
-        """Deletes the oldest snapshots and segments while there is too much or they are too old.
+    def start_to_keep(self, *, bytes_max: int, age_ms_max: int, now_ms: int) -> Position | None:
+        """The snapshot that the log could start at, because there is too much before it or it is too old.
 
-        Returns the snapshot that the log now starts at, if it starts later than before. The newest snapshot
-        always stays, so the limits are soft.
+        The newest snapshot always stays, so the limits are soft. None if nothing has to go.
         """
         snapshots = [one for one in self.positions.snapshots if one.offset > 0]
         start: Position | None = None
         while len(snapshots) > 1 and self._is_too_much(snapshots, bytes_max, age_ms_max, now_ms):
-            oldest = snapshots.pop(0)
+            snapshots.pop(0)
             start = snapshots[0]
-            await self.log.delete_until(start.offset, now_ms)
-            delete_snapshot(self.files, self.directory, SnapshotId(*oldest))
         return start
+
+    async def delete_before(self, start: Position, now_ms: int) -> None:
+        """Deletes what a snapshot makes superfluous. Nobody may count on it any more when this begins."""
+        for one in list_snapshots(self.files, self.directory):
+            if one.offset < start.offset:
+                delete_snapshot(self.files, self.directory, one)
+        await self.log.delete_until(start.offset, now_ms)
 
     def _is_too_much(
         self, snapshots: Sequence[Position], bytes_max: int, age_ms_max: int, now_ms: int

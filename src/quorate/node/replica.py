@@ -227,7 +227,10 @@ class Replica:
             return answer
         if isinstance(read, ReadLog):
             assert isinstance(answer, FetchAnswer)
-            return replace(answer, records=self.log.read(read.offset, read.max_bytes))
+            try:
+                return replace(answer, records=self.log.read(read.offset, read.max_bytes))
+            except ApiError as error:
+                return FetchAnswer(error.code, answer.epoch, answer.leader_id)  # it was deleted just now
         assert isinstance(answer, SnapshotAnswer)
         found = self.log.read_snapshot(read.snapshot, read.byte_position, read.max_bytes)
         if found is None:

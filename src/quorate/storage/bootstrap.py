@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from quorate.raft.records import VotersRecord
-from quorate.storage.errors import StorageError
+from quorate.storage.errors import StorageError, storage_errors
 from quorate.storage.files import Files
 from quorate.storage.snapshots import SnapshotId, SnapshotReader, SnapshotWriter, snapshot_path
 
@@ -51,11 +51,9 @@ async def write_first_voters(
 
     The directory is that of the metadata log, and is made if there is none.
     """
-    try:
+    with storage_errors(metadata_directory):
         files.make_directory(metadata_directory)
         await files.fsync_dir(metadata_directory.rpartition("/")[0])
-    except OSError as error:
-        raise StorageError.of(metadata_directory, error) from error
     with SnapshotWriter(
         files,
         snapshot_path(metadata_directory, FIRST_SNAPSHOT),

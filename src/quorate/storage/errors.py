@@ -1,6 +1,11 @@
 """What can go wrong with what is on disk."""
 
-__all__ = ["AppendError", "StorageError"]
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+__all__ = ["AppendError", "StorageError", "storage_errors"]
 
 
 class StorageError(Exception):
@@ -15,10 +20,19 @@ class StorageError(Exception):
         return f"{self.path}: {self.reason}"
 
     @classmethod
-    def of(cls, path: str, error: OSError) -> "StorageError":
+    def of(cls, path: str, error: OSError) -> StorageError:
         """What an operating system says about a path, in one line."""
         return cls(error.filename or path, error.strerror or str(error))
 
 
 class AppendError(Exception):
     """Batches that do not continue the log they were meant for. Nothing of them was written."""
+
+
+@contextmanager
+def storage_errors(path: str) -> Iterator[None]:
+    """Turns what the operating system says about a path into a `StorageError` that names it."""
+    try:
+        yield
+    except OSError as error:
+        raise StorageError.of(path, error) from error

@@ -32,9 +32,10 @@ from quorate.protocol.errors import ApiError
 from quorate.protocol.message import Message
 from quorate.protocol.types import Buffer
 from quorate.raft.records import KRaftVersionRecord, SnapshotFooterRecord, SnapshotHeaderRecord, VotersRecord
-from quorate.storage.errors import StorageError
-from quorate.storage.files import File, Files
+from quorate.storage.errors import StorageError, storage_errors
+from quorate.storage.files import Files
 from quorate.storage.limits import SNAPSHOT_BATCH_BYTES_MAX, SNAPSHOT_BATCH_RECORDS_MAX
+from quorate.storage.part_files import PartFile
 from quorate.storage.scan import DamageError, ScannedBatch, scan
 
 __all__ = [
@@ -89,20 +90,24 @@ def snapshot_path(directory: str, snapshot: SnapshotId) -> str:
 
 def list_snapshots(files: Files, directory: str) -> list[SnapshotId]:
     """The snapshots of a directory, the earliest first."""
-    matches = [_NAME.fullmatch(name) for name in files.names(directory)]
+    with storage_errors(directory):
+        matches = [_NAME.fullmatch(name) for name in files.names(directory)]
     return sorted(SnapshotId(int(match[1]), int(match[2])) for match in matches if match)
 
 
 def delete_snapshot(files: Files, directory: str, snapshot: SnapshotId) -> None:
     """Not synced: one that comes back after a power failure is only deleted again."""
-    files.unlink(snapshot_path(directory, snapshot))
+    path = snapshot_path(directory, snapshot)
+    with storage_errors(path):
+        files.unlink(path)
 
 
 def remove_leftovers(files: Files, directory: str) -> list[str]:
     """Removes snapshots that were never finished, or were being deleted, when the process ended."""
-    names = [name for name in files.names(directory) if _LEFTOVER.fullmatch(name)]
-    for name in names:
-        files.unlink(f"{directory}/{name}")
+    with storage_errors(directory):
+        names = [name for name in files.names(directory) if _LEFTOVER.fullmatch(name)]
+        for name in names:
+            files.unlink(f"{directory}/{name}")
     return names
 
 
@@ -133,7 +138,7 @@ class SnapshotWriter:
         self._epoch = epoch
         self._timestamp_ms = timestamp_ms
         self._next_offset = 0
-        self._part = _Part(files, path)
+        self._part = PartFile(files, path)
         head: list[tuple[ControlType, Message]] = [
             (
                 ControlType.SNAPSHOT_HEADER,
@@ -202,7 +207,7 @@ class SnapshotDownload:
     def __init__(self, files: Files, path: str, epoch: int) -> None:
         self._files = files
         self._epoch = epoch
-        self._part = _Part(files, path)
+        self._part = PartFile(files, path)
 
     @property
     def size_bytes(self) -> int:
@@ -253,10 +258,8 @@ class SnapshotReader:
     def __init__(self, files: Files, path: str, epoch: int) -> None:
         self.path = path
         self._epoch = epoch
-        try:
+        with storage_errors(path):
             self._file = files.open(path)
-        except OSError as error:
-            raise StorageError.of(path, error) from error
 
     @property
     def size_bytes(self) -> int:
@@ -264,10 +267,8 @@ class SnapshotReader:
 
     def raw(self, position: int, max_bytes: int) -> bytes:
         """Bytes from `position` on, cut anywhere."""
-        try:
+        with storage_errors(self.path):
             return self._file.read(position, max_bytes)
-        except OSError as error:
-            raise StorageError.of(self.path, error) from error
 
     def batches(self) -> Iterator[tuple[BatchHeader, bytes]]:
         """All batches with the bytes they are in, header and footer among them. Raises `StorageError` where
@@ -367,58 +368,3 @@ def _in_batches(values: Iterable[bytes]) -> Iterator[list[bytes]]:
         size_bytes += len(value)
     if some:
         yield some
-
-
-class _Part:
-    """A file that gets its name when it is complete."""
-
-    __slots__ = ("_file", "_files", "_final_path", "path")
-
-    def __init__(self, files: Files, path: str) -> None:
-        self.path = path + ".part"
-        self._final_path = path
-        self._files = files
-        try:
-            if files.exists(self.path):
-                files.unlink(self.path)  # of an attempt that a crash ended
-            self._file: File | None = files.open(self.path, create=True)
-        except OSError as error:
-            raise StorageError.of(self.path, error) from error
-
-    @property
-    def size_bytes(self) -> int:
-        return self._opened().size()
-
-    def append(self, data: Buffer) -> None:
-        try:
-            self._opened().append([data])
-        except OSError as error:
-            self.remove()
-            raise StorageError.of(self.path, error) from error
-
-    async def publish(self) -> None:
-        """Syncs the file, gives it its name, and syncs that."""
-        file = self._opened()
-        try:
-            await file.fsync()
-            file.close()
-            self._file = None
-            self._files.rename(self.path, self._final_path)
-            await self._files.fsync_dir(self._final_path.rpartition("/")[0])
-        except OSError as error:
-            raise StorageError.of(self.path, error) from error
-
-    def remove(self) -> None:
-        """Closes and deletes the file, if it has not got its name."""
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-            try:
-                self._files.unlink(self.path)
-            except OSError as error:
-                raise StorageError.of(self.path, error) from error
-
-    def _opened(self) -> File:
-        if self._file is None:
-            raise StorageError(self.path, "the snapshot was finished or given up")
-        return self._file

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorate.storage.errors import StorageError
+from quorate.storage.errors import StorageError, storage_errors
 from quorate.storage.files import Files, replace_file
 from quorate.storage.limits import WHOLE_FILE_BYTES_MAX
 
@@ -11,7 +11,7 @@ __all__ = ["read_whole", "store_whole"]
 
 def read_whole(files: Files, path: str) -> bytes | None:
     """What is in a file; None if there is none."""
-    try:
+    with storage_errors(path):
         if not files.exists(path):
             return None
         file = files.open(path)
@@ -22,13 +22,9 @@ def read_whole(files: Files, path: str) -> bytes | None:
             return file.read(0, size_bytes)
         finally:
             file.close()
-    except OSError as error:
-        raise StorageError.of(path, error) from error
 
 
 async def store_whole(files: Files, path: str, data: bytes) -> None:
     """Makes `data` the content of a file, durably."""
-    try:
+    with storage_errors(path):
         await replace_file(files, path, data)
-    except OSError as error:
-        raise StorageError.of(path, error) from error
