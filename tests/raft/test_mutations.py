@@ -138,6 +138,17 @@ def every_log_is_good_enough(patch: Patch) -> None:
     patch.setattr(election, "is_log_up_to_date", lambda theirs, ours: True)
 
 
+@mutation(first_seed=27040)
+def a_candidate_claims_what_is_not_on_its_disk(patch: Patch) -> None:
+    """It may lose that in a crash, and still get the vote that it was promised for it."""
+
+    def send_due(original: Any, self: Campaigning, role: Any) -> None:
+        with instead(self._quorum.log, "flushed_offset", self._quorum.log.end_offset):
+            original(self, role)
+
+    wrapped(patch, Campaigning, "send_due", send_due)
+
+
 @mutation()
 def half_is_a_majority(patch: Patch) -> None:
     """Two halves of the voters can each elect a leader."""

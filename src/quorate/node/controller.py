@@ -199,7 +199,7 @@ class ControllerNode:
             if not values:
                 continue
             try:
-                await replica.append(values, leadership.epoch)
+                last_end_offset = await replica.append(values, leadership.epoch) + 1
             except ApiError as error:
                 self._logger.info("not appended epoch=%d reason=%s", leadership.epoch, error)
 

@@ -114,7 +114,14 @@ class Campaigning:
             self.become_prospective(now)
 
     def send_due(self, role: Prospective | Candidate) -> None:
+        """Asks who has not answered, once the log that is claimed is on disk.
+
+        A candidate that loses a part of it in a crash goes on asking in the same epoch, and who has granted
+        it a vote does so again without another look.
+        """
         quorum = self._quorum
+        if not quorum.log.is_flushed:
+            return
         is_pre_vote = isinstance(role, Prospective)
         for voter_id in role.tally.unanswered:
             peer = quorum.voter_peer(voter_id)

@@ -152,8 +152,7 @@ class Following:
 
     def _is_ready_to_fetch(self) -> bool:
         """A voter's fetch says that everything below its offset is on its disk."""
-        log = self._quorum.log
-        return not self._quorum.settings.is_flushed_before_fetch or log.flushed_offset >= log.end_offset
+        return self._quorum.log.is_flushed or not self._quorum.settings.is_flushed_before_fetch
 
     def _fetch(self) -> Fetch:
         quorum = self._quorum

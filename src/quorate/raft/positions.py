@@ -76,6 +76,10 @@ class LogPositions:
         return Position(self.end_offset, self.last_epoch)
 
     @property
+    def is_flushed(self) -> bool:
+        return self.flushed_offset >= self.end_offset
+
+    @property
     def epochs(self) -> tuple[tuple[int, int], ...]:
         return tuple(self._epochs)
 
