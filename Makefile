@@ -5,7 +5,7 @@ ENV := .venv/.complete
 
 .PHONY: run test quick lint bench fuzz soak vectors lock format clean
 
-run: $(ENV)  ## the main job; until there is a cluster: a tour of the protocol
+run: $(ENV)  ## the main job; until there is a cluster: a tour of what works
 	$(BIN)/quorate tour
 
 test: $(ENV)  ## everything, with the minutes of each part

@@ -40,8 +40,11 @@ def main(
 
 @app.command()
 def tour() -> None:
-    """A look at what works today: a request, a refusal, a record batch."""
+    """A look at what works today: a request, a refusal, a record batch, a quorum under faults."""
     protocol.tour()
+    print("\nControllers that elect a leader and agree on a log while things break, simulated:")
+    lab.run_seed(7, 10, steps_max=None, should_shrink=False)
+    print("\nMore: quorate apis, quorate show FetchRequest, quorate decode HEX, quorate lab quorum --seed 8")
 
 
 @app.command()

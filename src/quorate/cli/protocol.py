@@ -46,7 +46,6 @@ def tour() -> None:
         header_of_batch = batch.validate_produced(data)
         read = list(batch.records(data, header_of_batch))
         print(f"  {kind.name.lower():<7} {len(data):>7,} bytes, {len(read)} records read back")
-    print("\nMore: quorate apis, quorate show FetchRequest, quorate decode HEX")
 
 
 def list_apis() -> None:
