@@ -8,6 +8,10 @@ from quorate.node.config import parse_config
 from quorate.node.controller import ControllerNode
 from quorate.node.format import format_storage
 from quorate.node.host import real_host
+from quorate.node.metadata_log import MetadataLog
+from quorate.protocol.errors import ErrorCode
+from quorate.raft.effects import ReadLog, Reply
+from quorate.raft.messages import FetchAnswer
 from quorate.storage import files
 
 DEADLINE_S = 30
@@ -103,3 +107,34 @@ def test_the_first_records_are_written_once_however_long_they_take(tmp_path, mon
 def _is_listening(port):
     with socket.socket() as probe:
         return probe.connect_ex((HOST, port)) == 0
+
+
+def test_nobody_is_sent_to_what_is_being_deleted(tmp_path, monkeypatch):
+    """The quorum knows the new start before anything goes; a read that was decided on earlier is refused."""
+
+    async def scenario():
+        config = await formatted(tmp_path, idle_ms=10)
+        config.values["metadata.max.retention.bytes"] = 1
+        node = ControllerNode(real_host("1"), config)
+        running = asyncio.create_task(node.run())
+        await until(lambda: node.journal.position.offset > 3)
+        known_when_deleting = []
+        delete_before = MetadataLog.delete_before
+
+        async def watched(log, start, now_ms):
+            known_when_deleting.append((start.offset, node.replica.quorum.log.start_offset))
+            await delete_before(log, start, now_ms)
+
+        monkeypatch.setattr(MetadataLog, "delete_before", watched)
+        await node.write_snapshot(node.replica)
+        first = node.journal.position.offset
+        await until(lambda: node.journal.position.offset > first)
+        await node.write_snapshot(node.replica)
+        assert known_when_deleting
+        assert all(start == known for start, known in known_when_deleting)
+        late = Reply(None, FetchAnswer(ErrorCode.NONE, 1, 1), ReadLog(0, 1000))
+        assert node.replica._filled(late).error is ErrorCode.OFFSET_OUT_OF_RANGE
+        node.stop()
+        await running
+
+    asyncio.run(scenario())
