@@ -1,0 +1,42 @@
+"""The static configuration of a controller, as far as its decisions depend on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+__all__ = ["SUPPORTED_FEATURES", "ControllerSettings"]
+
+# The features that we know, and their levels. `kraft.version` is the quorum's.
+SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
+    "eligible.leader.replicas.version": (0, 1),
+    "group.version": (0, 1),
+    "kraft.version": (0, 1),
+    "metadata.version": (7, 30),
+    "share.version": (0, 1),
+    "streams.version": (0, 1),
+    "transaction.version": (0, 2),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """Names and defaults are those of Kafka's configuration, see docs/controller.md."""
+
+    node_id: int = 0
+    cluster_id: str = ""
+    broker_heartbeat_interval_ms: int = 2000
+    broker_session_timeout_ms: int = 9000
+    metadata_max_idle_interval_ms: int = 500
+    auto_leader_rebalance_enable: bool = True
+    leader_imbalance_check_interval_s: int = 300
+    unclean_leader_election_interval_ms: int = 300_000
+    default_replication_factor: int = 1
+    num_partitions: int = 1
+    delete_topic_enable: bool = True
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    """What this node's file says about topics, by the name of the topic's key: `min.insync.replicas` and
+    others that the controller itself must know."""
+    features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
+    delegation_token_secret: bytes = b""
