@@ -6,12 +6,15 @@ lead and whether the leader recovers. Changes of replicas and directories are ra
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
 from numpy.typing import NDArray
 
-from quorate.metadata.partitions import Rows
+from quorate.metadata.partitions import Rows, chosen
+from quorate.metadata.records import PartitionChangeRecord
+from quorate.protocol.types import Uuid
 
 __all__ = ["NO_CHANGE", "PartitionChanges"]
 
@@ -45,3 +48,20 @@ class PartitionChanges:
 
     def __len__(self) -> int:
         return len(self.rows)
+
+    def records(self) -> Iterator[PartitionChangeRecord]:
+        """The same as records, one by one."""
+        for at in range(len(self)):
+            replicas = [one for one in self.replicas[at].tolist() if one >= 0]
+            last_known = int(self.last_known_leader[at])
+            yield PartitionChangeRecord(
+                partition_id=int(self.partition_ids[at]),
+                topic_id=Uuid(self.topic_ids[at].tobytes()),
+                isr=list(chosen(replicas, int(self.isr[at]))) if self.has_isr[at] else None,
+                leader=int(self.leader[at]),
+                leader_recovery_state=int(self.recovery_state[at]),
+                eligible_leader_replicas=(
+                    list(chosen(replicas, int(self.elr[at]))) if self.has_elr[at] else None
+                ),
+                last_known_elr=(None if last_known == NO_CHANGE else [] if last_known < 0 else [last_known]),
+            )
