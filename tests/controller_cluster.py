@@ -20,7 +20,13 @@ from quorate.metadata.records import (
     RegisterBrokerRecord,
     TopicRecord,
 )
-from quorate.metadata.versions import ELR_VERSION, METADATA_VERSION, METADATA_VERSION_LATEST, version_of
+from quorate.metadata.versions import (
+    DIRECTORIES,
+    ELR_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSION_LATEST,
+    version_of,
+)
 from quorate.protocol.message import Record
 from quorate.protocol.types import Uuid
 
@@ -66,6 +72,11 @@ class Cluster:
         for broker_id in brokers:
             self.register(broker_id)
 
+    @property
+    def has_directories(self) -> bool:
+        """Older clusters know nothing of the directories of brokers."""
+        return self.image.metadata_version >= DIRECTORIES
+
     # Making it what a test needs
 
     def register(
@@ -97,7 +108,9 @@ class Cluster:
                 ],
                 rack=rack,
                 fenced=fenced,
-                log_dirs=[directory(broker_id, number) for number in range(directories)],
+                log_dirs=[
+                    directory(broker_id, number) for number in range(directories * self.has_directories)
+                ],
             )
         )
         return epoch
@@ -124,7 +137,8 @@ class Cluster:
                     leader_recovery_state=int(partition.is_recovering),
                     leader_epoch=partition.leader_epoch,
                     partition_epoch=partition.partition_epoch,
-                    directories=list(partition.directories) or [UNASSIGNED] * len(partition.replicas),
+                    directories=(list(partition.directories) or [UNASSIGNED] * len(partition.replicas))
+                    * self.has_directories,
                     eligible_leader_replicas=list(partition.elr) or None,
                     last_known_elr=[partition.last_known_leader]
                     if partition.last_known_leader >= 0

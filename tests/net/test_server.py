@@ -242,11 +242,12 @@ async def test_api_versions_in_an_unknown_version_is_answered_in_version_0():
         assert [one.api_key for one in response.api_keys] == [12, 18]
 
 
-async def test_routes_and_features_may_change_while_the_server_runs():
-    async with serving(features=Features(finalized={"group.version": 1}, finalized_epoch=1)) as server:
+async def test_features_may_change_while_the_server_runs():
+    epochs = iter((1, 2))
+    now = lambda: Features(finalized={"group.version": 1}, finalized_epoch=next(epochs))  # noqa: E731
+    async with serving(features=now) as server:
         async with connected(server) as connection:
             assert connection.api_versions.finalized_features_epoch == 1
-        server.routes.features = Features(finalized={"group.version": 1}, finalized_epoch=2)
         async with connected(server) as connection:
             assert connection.api_versions.finalized_features_epoch == 2
 

@@ -224,7 +224,8 @@ class Processes:
 
     def wait_until_caught_up(self, *node_ids: int, beyond: int = -1) -> dict[str, Any]:
         """The quorum, once all these replicas have fetched what was committed at the beginning of the wait,
-        and what lies before an offset."""
+        and what lies before an offset. Its high watermark is the part of the real one that all of them have.
+        """
         goal = max(beyond, self.wait_for_leader()["high_watermark"])
 
         def caught_up() -> dict[str, Any] | None:
@@ -232,7 +233,10 @@ class Processes:
             if found is None or found["high_watermark"] < goal:
                 return None
             ends = {one["id"]: one["log_end_offset"] for one in found["voters"] + found["observers"]}
-            return found if all(ends.get(one, -1) >= goal for one in node_ids) else None
+            common = min(ends.get(one, -1) for one in node_ids)
+            return (
+                found | {"high_watermark": min(common, found["high_watermark"])} if common >= goal else None
+            )
 
         return self.wait(f"nodes {node_ids} at {goal}", caught_up)
 

@@ -4,11 +4,14 @@ import asyncio
 import socket
 
 from node.processes import CLUSTER_ID, HOST
+from quorate.metadata.log_format import decode_record
+from quorate.metadata.records import FeatureLevelRecord
 from quorate.node.config import parse_config
 from quorate.node.controller import ControllerNode
 from quorate.node.format import format_storage
 from quorate.node.host import real_host
 from quorate.node.metadata_log import MetadataLog
+from quorate.protocol import batch as batches
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.effects import ReadLog, Reply
 from quorate.raft.messages import FetchAnswer
@@ -69,7 +72,7 @@ def test_a_node_that_stops_waits_for_a_sync_that_is_under_way(tmp_path, monkeypa
         config = await formatted(tmp_path, idle_ms=10)
         node = ControllerNode(real_host("1"), config)
         running = asyncio.create_task(node.run())
-        await until(lambda: node.journal.position.offset > 3)
+        await until(lambda: node.state.position.offset > 3)
         syncs.hold()
         await until(lambda: syncs.count_held)
         node.stop()
@@ -79,7 +82,7 @@ def test_a_node_that_stops_waits_for_a_sync_that_is_under_way(tmp_path, monkeypa
 
         again = ControllerNode(real_host("1"), config)
         running = asyncio.create_task(again.run())
-        await until(lambda: again.journal.position.offset > node.journal.position.offset)
+        await until(lambda: again.state.position.offset > node.state.position.offset)
         again.stop()
         await running
 
@@ -91,17 +94,31 @@ def test_the_first_records_are_written_once_however_long_they_take(tmp_path, mon
         syncs = HeldSyncs(monkeypatch)
         node = ControllerNode(real_host("1"), await formatted(tmp_path, idle_ms=50))
         running = asyncio.create_task(node.run())
-        await until(lambda: node.journal.leadership.leader_id == 1)
+        await until(lambda: node.state.leadership.leader_id == 1)
         syncs.hold()
         first = 1 + len(node.replica.log.bootstrap_records)
-        await until(lambda: node.replica.quorum.log.end_offset >= first + 2)
+        await until(lambda: node.replica.quorum.log.end_offset >= first + 4)
         syncs.release()
-        await until(lambda: node.journal.position.offset >= first + 2)
-        assert node.journal.values == node.replica.log.bootstrap_records
+        await until(lambda: node.state.position.offset >= first + 4)
+        levels = [
+            record.name
+            for batch, _ in node.replica.log.batches(0, node.state.position.offset)
+            for record in records_of(batch)
+            if isinstance(record, FeatureLevelRecord)
+        ]
+        assert levels == sorted(set(levels), key=levels.index)
+        assert "metadata.version" in levels
         node.stop()
         await running
 
     asyncio.run(scenario())
+
+
+def records_of(batch):
+    header = batches.read_header(batch)
+    if header.is_control:
+        return []
+    return [decode_record(record.value)[0] for record in batches.records(batch, header)]
 
 
 def _is_listening(port):
@@ -117,7 +134,7 @@ def test_nobody_is_sent_to_what_is_being_deleted(tmp_path, monkeypatch):
         config.values["metadata.max.retention.bytes"] = 1
         node = ControllerNode(real_host("1"), config)
         running = asyncio.create_task(node.run())
-        await until(lambda: node.journal.position.offset > 3)
+        await until(lambda: node.state.position.offset > 3)
         known_when_deleting = []
         delete_before = MetadataLog.delete_before
 
@@ -126,10 +143,10 @@ def test_nobody_is_sent_to_what_is_being_deleted(tmp_path, monkeypatch):
             await delete_before(log, start, now_ms)
 
         monkeypatch.setattr(MetadataLog, "delete_before", watched)
-        await node.write_snapshot(node.replica)
-        first = node.journal.position.offset
-        await until(lambda: node.journal.position.offset > first)
-        await node.write_snapshot(node.replica)
+        await node.snapshots.write()
+        first = node.state.position.offset
+        await until(lambda: node.state.position.offset > first)
+        await node.snapshots.write()
         assert known_when_deleting
         assert all(start == known for start, known in known_when_deleting)
         late = Reply(None, FetchAnswer(ErrorCode.NONE, 1, 1), ReadLog(0, 1000))

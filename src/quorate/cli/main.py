@@ -10,7 +10,8 @@ from typing import Annotated, NoReturn
 import typer
 
 from quorate import __version__
-from quorate.cli import lab, node, protocol, quorum, storage
+from quorate.cli import brokers, lab, node, protocol, quorum, storage
+from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError
 from quorate.protocol.errors import ApiError
 from quorate.storage.errors import StorageError
@@ -27,6 +28,7 @@ app.add_typer(storage_app, name="storage")
 lab_app = typer.Typer(no_args_is_help=True, help="Breaking things on purpose.")
 app.add_typer(quorum_app, name="quorum")
 app.add_typer(lab_app, name="lab")
+app.add_typer(brokers.app, name="brokers")
 
 
 @app.callback(invoke_without_command=True)
@@ -150,7 +152,7 @@ def _errors_as_one_line() -> Iterator[None]:
         yield
     except ApiError as error:
         _fail(error.message)
-    except (ConfigError, StorageError) as error:
+    except (ConfigError, ImageError, StorageError) as error:
         _fail(str(error))
 
 

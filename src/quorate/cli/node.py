@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 from quorate.cli.configuration import load_config
+from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.node.controller import ControllerNode
 from quorate.node.host import real_host
@@ -28,7 +29,7 @@ def run(path: str) -> None:
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(config))
-    except* (StorageError, ConfigError) as group:
+    except* (StorageError, ConfigError, ImageError) as group:
         raise _first(group) from None
     except* OSError as group:
         raise ConfigError(f"{path}: {_first(group)}") from None

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from quorate.controller.events import Event
+from quorate.controller.mutation_quota import MutationQuota
 from quorate.controller.sessions import Sessions
 from quorate.controller.settings import ControllerSettings
 from quorate.metadata.image import ClusterImage
@@ -66,6 +67,7 @@ class Situation:
     wall_ms: int
     next_offset: int  # where the first record of this decision will stand
     asker: Asker = field(default_factory=Asker)
+    mutations: MutationQuota | None = None  # None where nobody is held back
 
 
 @dataclass(frozen=True, slots=True)

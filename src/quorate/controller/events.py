@@ -62,12 +62,18 @@ class BrokerRegistered(Event):
     previous_epoch: int  # of the incarnation before, -1 if there was none
     is_clean: bool  # whether that one had been shut down in order
     rack: str | None
+    partitions: int = 0  # that the one before was taken out of
 
     def line(self) -> str:
+        if self.previous_epoch == self.epoch:
+            return (
+                f"Amended the registration of broker {self.broker_id}, its epoch remains {self.epoch}"
+                f" incarnation={self.incarnation_id} rack={self.rack}"
+            )
         return (
             f"Registered broker {self.broker_id} with epoch {self.epoch}"
             f" incarnation={self.incarnation_id} previous_epoch={self.previous_epoch}"
-            f" clean={self.is_clean} rack={self.rack}"
+            f" clean={self.is_clean} rack={self.rack} partitions={self.partitions}"
         )
 
 

@@ -39,4 +39,6 @@ class ControllerSettings:
     """What this node's file says about topics, by the name of the topic's key: `min.insync.replicas` and
     others that the controller itself must know."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
+    kraft_version: int = 1
+    """The level of `kraft.version`, which the quorum keeps in control records of its own."""
     delegation_token_secret: bytes = b""

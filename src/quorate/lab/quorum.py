@@ -1,13 +1,16 @@
 """A quorum of production controllers in a simulated world, under faults, watched by checkers.
 
-Voters and observers are `ControllerNode`s, unchanged, with a client beside each that appends numbered
-records whenever its node leads, and remembers which were acknowledged. An administrator adds and removes
-voters. Faults are drawn from the seed; then everything heals, and the quorum must recover.
+Voters and observers are `ControllerNode`s, unchanged, with a client beside each that writes numbered
+configurations whenever its node leads, and remembers which were acknowledged. Brokers register and vanish,
+topics come and go (`lab.members`), and an administrator adds and removes voters. Faults are drawn from the
+seed; then everything heals, and the cluster must recover.
 
 The checkers, after every step: one leader per epoch; epochs on a machine and high watermarks of a process
-never go back; a new leader has everything that was committed before its epoch. Whenever a record is applied
-anywhere, it is the one that was applied at that offset before. At the end: everyone has applied every
-acknowledged record.
+never go back; a new leader has everything that was committed before its epoch. Whenever a batch is applied
+anywhere, it is the one that was applied at that offset before. After every committed batch: no fenced broker
+leads, a leader is in sync, and no epoch of a broker or a partition goes back. No reply comes before its
+commit. At the end: everyone has the same image, with everything that was acknowledged in it, and the brokers
+are back.
 """
 
 from __future__ import annotations
@@ -17,20 +20,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from quorate.controller.decision import Asker
 from quorate.lab.faults import Fault, draw_faults, heal_everything, schedule
+from quorate.lab.members import administrate_topics, be_a_broker
+from quorate.lab.membership_checks import MembershipChecks
 from quorate.lab.world import SECOND, Exit, World
-from quorate.metadata.log_format import encode_record
-from quorate.metadata.records import ConfigRecord
+from quorate.metadata.image import GROUP, ClusterImage
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Connections
+from quorate.node.cluster_state import ClusterState
 from quorate.node.config import parse_config
 from quorate.node.controller import ControllerNode
 from quorate.node.format import format_storage
 from quorate.node.host import Host
-from quorate.node.journal import Journal
 from quorate.protocol import batch as batches
+from quorate.protocol.api.admin import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from quorate.protocol.api.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
-from quorate.protocol.errors import ApiError
+from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
 from quorate.raft.state import Leader
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
@@ -45,9 +51,14 @@ _SETTINGS: Final = {
     "process.roles": "controller",
     "controller.listener.names": "CONTROLLER",
     "log.dirs": "/data",
-    "metadata.log.max.record.bytes.between.snapshots": "2500",
-    "metadata.max.retention.bytes": "6000",
+    "metadata.log.max.record.bytes.between.snapshots": "10000",
+    "metadata.max.retention.bytes": "25000",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "leader.imbalance.check.interval.seconds": "7",
+    "min.insync.replicas": "2",
 }
+BROKERS: Final = {"b101": 101, "b102": 102, "b103": 103}
 
 
 class Violation(AssertionError):  # noqa: N818  # it is an event, not an error of its raiser
@@ -70,7 +81,7 @@ class Outcome:
 def draw_quorum_faults(seed: int, duration_ns: int) -> list[Fault]:
     """The faults of a seed."""
     world = World(seed)
-    return draw_faults(world.random("faults", "quorum"), _names(seed), duration_ns)
+    return draw_faults(world.random("faults", "quorum"), [*_names(seed), *BROKERS], duration_ns)
 
 
 def run_quorum(
@@ -141,7 +152,12 @@ class QuorumRun:
         self.names = _names(seed)
         self.ids = {name: int(name[1:]) for name in self.names}
         self.nodes: dict[str, ControllerNode] = {}
-        self.acknowledged: dict[int, bytes] = {}
+        self.cluster_id = CLUSTER_ID
+        self.fold = ClusterImage(is_strict=True)  # of what is committed, ahead of every node
+        self.acknowledged: list[str] = []
+        self._checks = MembershipChecks(self.fold)
+        self._folded_end = 0
+        self._broken: str | None = None
         self.committed: dict[int, bytes] = {}  # by base offset, what was applied there first
         self.leaders: dict[int, int] = {}
         self._stored_epochs: dict[str, int] = {}
@@ -160,7 +176,7 @@ class QuorumRun:
 
     def go(self, duration_ns: int, faults: Sequence[Fault]) -> None:
         world = self.world
-        for name in [*self.names, "admin"]:
+        for name in [*self.names, *BROKERS, "admin", "topics"]:
             world.add_machine(name)
         for name in self.names:
             world.start(name, self._node)
@@ -169,18 +185,39 @@ class QuorumRun:
         if not world.run_until_condition(lambda: len(self._is_formatted) == len(self.names), 60 * SECOND):
             raise Violation("the nodes were not formatted in a minute")
         world.start("admin", self._administrate)
+        world.start("topics", lambda host: administrate_topics(host, self))
+        for name, broker_id in BROKERS.items():
+            world.start(name, lambda host, me=broker_id: be_a_broker(host, self, me))  # type: ignore[misc]
+        if not world.run_until_condition(self._has_begun, world.now_ns + 60 * SECOND):
+            raise Violation(f"no brokers and topics in a minute of peace: {self._states()}")
         begin_ns = world.now_ns
         schedule(world, [Fault(begin_ns + one.time_ns, one.kind, one.args) for one in faults])
         world.run_until(begin_ns + duration_ns)
-        world.kill("admin")
-        heal_everything(world)
-        world.run_for(2 * SECOND)
-        heal_everything(world)  # starts those again whose disks were still failing the first time
-        world.kill("admin")
-        if not world.run_until_condition(self._is_recovered, world.now_ns + RECOVERY_NS):
-            raise Violation(f"not recovered a minute after the faults: {self._states()}")
+        self._recover(world.now_ns + RECOVERY_NS)
         world.check()
         self._check_acknowledged()
+
+    def _has_begun(self) -> bool:
+        return len(self.fold.topics) > 1 and self._are_brokers_active()
+
+    def _are_brokers_active(self) -> bool:
+        brokers = self.fold.brokers
+        return all(one in brokers and brokers[one].is_active for one in BROKERS.values())
+
+    def _recover(self, deadline_ns: int) -> None:
+        """Heals everything. A node may still end because its disk failed a moment before; it is started
+        again, as a supervisor would do."""
+        world = self.world
+        while not self._is_recovered():
+            if world.now_ns >= deadline_ns:
+                raise Violation(f"not recovered a minute after the faults: {self._states()}")
+            heal_everything(world)
+            world.kill("admin")
+            world.kill("topics")
+            world.run_until_condition(lambda: self._is_recovered() or not self._is_running(), deadline_ns)
+
+    def _is_running(self) -> bool:
+        return all(map(self.world.is_running, self.names))
 
     # What runs on the machines
 
@@ -191,32 +228,28 @@ class QuorumRun:
             await format_storage(host, config, CLUSTER_ID, initial=voter, ignore_formatted=True)
             self._is_formatted.add(host.name)
         node = ControllerNode(host, config)
-        node.journal = _WatchedJournal(self)
+        node.state = _WatchedState(self)
         self.nodes[host.name] = node
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node.run())
-            tasks.create_task(self._append(host, node))
+            tasks.create_task(self._write(host, node))
 
-    async def _append(self, host: Host, node: ControllerNode) -> None:
-        """A client: appends while its node leads, one record after the other."""
+    async def _write(self, host: Host, node: ControllerNode) -> None:
+        """A client: writes while its node leads, one configuration after the other."""
         await node.is_listening.wait()
-        replica = node.replica
-        assert replica is not None
+        desk = node.desk
+        assert desk is not None
         while True:
-            await asyncio.sleep(host.random.uniform(0.01, 0.2))
-            leadership = node.journal.leadership
-            if leadership.leader_id != self.ids[host.name]:
+            await asyncio.sleep(host.random.uniform(0.05, 0.4))
+            if desk.active is None:
                 continue
             self._next_value += 1
-            value = _value(self._next_value)
-            try:
-                offset = await replica.append([value], leadership.epoch)
-            except ApiError:
-                continue
-            while node.journal.leadership == leadership and replica.applied_offset <= offset:
-                await asyncio.sleep(0.01)
-            if replica.applied_offset > offset and node.journal.leadership == leadership:
-                self.acknowledged[offset] = value
+            name = f"group-{self._next_value}"
+            response = await desk.ask(_configuration(name), Asker(api_version=1))
+            assert isinstance(response, IncrementalAlterConfigsResponse)
+            if response.responses[0].error_code == ErrorCode.NONE:
+                self.acknowledged.append(name)
+                self.expect((GROUP, name) in self.fold.configs, f"{name} was acknowledged too early")
 
     async def _administrate(self, host: Host) -> None:
         """Adds and removes voters at random, never fewer than three; whether it works is not its concern."""
@@ -271,9 +304,24 @@ class QuorumRun:
     def _endpoint(self, name: str) -> Endpoint:
         return Endpoint("CONTROLLER", name, PORT)
 
+    @property
+    def controllers(self) -> list[tuple[str, int]]:
+        return [(name, PORT) for name in self.names]
+
+    @property
+    def committed_end(self) -> int:
+        return self._folded_end
+
     # Checkers
 
+    def expect(self, is_so: bool, what: str) -> None:
+        """What a client found; it is raised by the next check."""
+        if not is_so and self._broken is None:
+            self._broken = what
+
     def check_step(self) -> None:
+        if self._broken is not None:
+            raise Violation(self._broken)
         for name, node in self.nodes.items():
             replica = node.replica
             if replica is None or not self.world.is_running(name):
@@ -315,35 +363,36 @@ class QuorumRun:
         base_offset = batches.read_header(batch).base_offset
         if self.committed.setdefault(base_offset, data) != data:
             raise Violation(f"two different batches were committed at offset {base_offset}")
+        if base_offset >= self._folded_end:
+            if base_offset != self._folded_end:
+                raise Violation(f"nobody applied what lies between {self._folded_end} and {base_offset}")
+            self._folded_end = batches.read_header(batch).next_offset
+            self.fold.apply_batch(data)
+            problem = self._checks.after_batch()
+            if problem is not None:
+                raise Violation(f"{problem}, after the batch at offset {base_offset}")
 
     def _check_acknowledged(self) -> None:
-        present = {}
-        for data in self.committed.values():
-            header = batches.read_header(data)
-            if not header.is_control:
-                present.update({record.offset: record.value for record in batches.records(data, header)})
-        for offset, value in self.acknowledged.items():
-            if present.get(offset) != value:
-                raise Violation(f"the record acknowledged at offset {offset} is gone")
+        for name in self.acknowledged:
+            if (GROUP, name) not in self.fold.configs:
+                raise Violation(f"{name} was acknowledged and is gone")
         for name, node in self.nodes.items():
-            values = set(node.journal.values)
-            missing = [offset for offset, value in self.acknowledged.items() if value not in values]
-            if missing:
-                raise Violation(
-                    f"{name} lacks {len(missing)} acknowledged records, the first at {missing[0]}"
-                )
+            if node.state.position.offset == self._folded_end and not node.state.image.equals(self.fold):
+                raise Violation(f"{name} has another image than the log gives")
 
     def _is_recovered(self) -> bool:
         """One leader that has committed, followed by everyone, who have all applied all of it."""
         replicas = [node.replica for node in self.nodes.values()]
-        if any(replica is None for replica in replicas) or not all(map(self.world.is_running, self.names)):
+        if any(replica is None for replica in replicas) or not self._is_running():
             return False
         epochs = {replica.quorum.epoch for replica in replicas if replica is not None}
         leader_ids = {replica.quorum.leader_id for replica in replicas if replica is not None}
         if len(epochs) != 1 or len(leader_ids) != 1 or -1 in leader_ids:
             return False
-        floor = max(self.acknowledged, default=0)
-        return all(replica is not None and replica.applied_offset > floor for replica in replicas)
+        is_caught_up = all(
+            replica is not None and replica.applied_offset == self._folded_end for replica in replicas
+        )
+        return is_caught_up and self._are_brokers_active()
 
     def _states(self) -> str:
         parts = []
@@ -358,7 +407,7 @@ class QuorumRun:
         return ", ".join(parts)
 
 
-class _WatchedJournal(Journal):
+class _WatchedState(ClusterState):
     """Shows the checkers what is applied."""
 
     def __init__(self, run: QuorumRun) -> None:
@@ -374,6 +423,11 @@ def _leads(node: ControllerNode) -> bool:
     return node.replica is not None and isinstance(node.replica.quorum.role, Leader)
 
 
-def _value(number: int) -> bytes:
-    record = ConfigRecord(resource_type=4, resource_name="", name=f"value-{number}", value=str(number))
-    return encode_record(record, 0)
+def _configuration(group: str) -> IncrementalAlterConfigsRequest:
+    config = IncrementalAlterConfigsRequest.AlterConfigsResource.AlterableConfig(
+        name="consumer.session.timeout.ms", config_operation=0, value="45000"
+    )
+    resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=GROUP, resource_name=group, configs=[config]
+    )
+    return IncrementalAlterConfigsRequest(resources=[resource], validate_only=False)

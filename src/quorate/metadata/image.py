@@ -1,7 +1,8 @@
 """The cluster as the metadata log describes it: a fold over the records, and nothing else changes it.
 
 `apply` takes one record, `apply_batch` a batch of the log with everything in it that can be done in bulk,
-`load` the batches of a snapshot. All three give the same image for the same records.
+`apply_changes` what a controller decided and need not decode, `load` the batches of a snapshot. All give the
+same image for the same records. `freeze` copies it, so that a snapshot can be encoded meanwhile.
 
 What stands between the beginning and the end of a metadata transaction is kept aside until its end, and
 forgotten if it is aborted. A record of a kind that we do not know comes from a newer Kafka: a reader keeps
@@ -11,17 +12,27 @@ refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
+
+import numpy as np
 
 from quorate.metadata import records as r
 from quorate.metadata.brokers import BrokerRegistration, ControllerRegistration
+from quorate.metadata.diff import diff
+from quorate.metadata.distinct_ids import as_words
 from quorate.metadata.errors import ImageError
-from quorate.metadata.partitions import MIGRATING, NO_LEADER, Partition, PartitionTable
+from quorate.metadata.partition import Partition, changed_by, partition_from
+from quorate.metadata.partition_changes import PartitionChanges
+from quorate.metadata.partitions import PartitionTable, Rows
+from quorate.metadata.replay import apply_batch, apply_snapshot
+from quorate.metadata.sections import Section
+from quorate.metadata.snapshot_records import snapshot_sections
 from quorate.metadata.topics import Topics
+from quorate.metadata.touched import Touched
 from quorate.metadata.versions import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, METADATA_VERSION_LOWEST
 from quorate.protocol.message import Record
-from quorate.protocol.types import Uuid
+from quorate.protocol.types import Buffer, Uuid
 
 __all__ = [
     "BROKER",
@@ -31,7 +42,10 @@ __all__ = [
     "TOPIC",
     "ClusterImage",
     "Entity",
+    "FrozenImage",
     "Resource",
+    "changed_by",
+    "partition_from",
 ]
 
 # What a configuration belongs to: its type and its name, the name of the default for all brokers being empty.
@@ -63,7 +77,17 @@ class ClusterImage:
         self.scram: dict[tuple[str, int], r.UserScramCredentialRecord] = {}
         self.tokens: dict[str, r.DelegationTokenRecord] = {}
         self.unknown: list[bytes] = []
-        self._transaction: list[tuple[Record, int]] | None = None
+        self.touched: Touched | None = None  # set it to have noted in it what records are about
+        self._transaction: list[tuple[Record | PartitionChanges | _Unknown, int]] | None = None
+
+    @classmethod
+    def load(
+        cls, batches: Iterable[Buffer], last_contained_offset: int, *, is_strict: bool = False
+    ) -> ClusterImage:
+        """The image that the batches of a snapshot describe."""
+        image = cls(is_strict=is_strict)
+        apply_snapshot(image, batches, last_contained_offset)
+        return image
 
     def copy(self) -> ClusterImage:
         """Another image with the same content, which changes on its own."""
@@ -82,6 +106,20 @@ class ClusterImage:
         image.unknown = list(self.unknown)
         image._transaction = None if self._transaction is None else list(self._transaction)
         return image
+
+    def freeze(self) -> FrozenImage:
+        """A copy for a snapshot. Making it copies columns; encoding it can be another thread's work."""
+        assert self._transaction is None, "a snapshot in the middle of a metadata transaction"
+        return FrozenImage(self.copy())
+
+    def equals(self, other: ClusterImage) -> bool:
+        """Whether both describe the same cluster. At which offset a broker registered does not count, since
+        snapshots do not say it."""
+        return (
+            not diff(self, other)
+            and self.unknown == other.unknown
+            and self.is_in_transaction == other.is_in_transaction
+        )
 
     # Reading
 
@@ -115,22 +153,72 @@ class ClusterImage:
             return
         _APPLY[type(record)](self, record, offset)
 
+    def apply_batch(self, batch: Buffer) -> None:
+        """One more batch of the log, whose checksum is known to be right. Control batches are passed over."""
+        apply_batch(self, batch)
+
+    def apply_changes(self, changes: Sequence[Record | PartitionChanges], base_offset: int) -> None:
+        """What was decided on this image, the first record of it at an offset."""
+        offset = base_offset
+        for change in changes:
+            if isinstance(change, PartitionChanges):
+                self._apply_partition_changes(change, offset)
+                offset += len(change)
+            else:
+                self.apply(change, offset)
+                offset += 1
+
     def apply_unknown(self, value: bytes, reason: Exception) -> None:
         """A record of a kind, or a version, that we do not know."""
         if self.is_strict:
             raise ImageError(f"a record that this version does not understand: {reason}") from reason
-        self.unknown.append(value)
+        if self._transaction is not None:
+            self._transaction.append((_Unknown(value), -1))
+        else:
+            self.unknown.append(value)
+
+    def change_partitions(self, changes: PartitionChanges) -> None:
+        """Changes of rows of our own table."""
+        self.partitions.change(changes)
+        if self.touched is not None:
+            self.touched.note_partitions(changes.topic_ids, changes.partition_ids)
+
+    def _apply_partition_changes(self, changes: PartitionChanges, offset: int) -> None:
+        if self._transaction is not None:
+            self._transaction.append((changes, offset))
+        elif self._are_ours(changes):
+            self.change_partitions(changes)
+        else:
+            for at, record in enumerate(changes.records()):
+                self.apply(record, offset + at)
+
+    def _are_ours(self, changes: PartitionChanges) -> bool:
+        """Whether the rows of changes are still those that they were decided for, and in our table."""
+        rows = changes.rows
+        block = rows.block
+        if self.partitions.blocks.get(block.width) is not block:
+            return False
+        slots = block.topic[rows.index]
+        return (
+            bool((slots >= 0).all())
+            and np.array_equal(as_words(self.topics.ids[slots]), as_words(changes.topic_ids))
+            and np.array_equal(self.partitions.partition_ids(rows), changes.partition_ids)
+            and np.array_equal(block.replicas[rows.index], changes.replicas)
+        )
 
     def _register_broker(self, record: r.RegisterBrokerRecord, offset: int) -> None:
         self.brokers[record.broker_id] = BrokerRegistration.from_record(record, offset)
+        self._note("brokers", record.broker_id)
 
     def _unregister_broker(self, record: r.UnregisterBrokerRecord, _offset: int) -> None:
         self._check_epoch(record.broker_id, record.broker_epoch)
         del self.brokers[record.broker_id]
+        self._note("brokers", record.broker_id)
 
     def _change_broker(self, record: r.BrokerRegistrationChangeRecord, _offset: int) -> None:
         broker = self._check_epoch(record.broker_id, record.broker_epoch)
         self.brokers[broker.id] = broker.changed_by(record)
+        self._note("brokers", broker.id)
 
     def _fence(self, record: r.FenceBrokerRecord, offset: int) -> None:
         change = r.BrokerRegistrationChangeRecord(broker_id=record.id, broker_epoch=record.epoch, fenced=1)
@@ -149,20 +237,27 @@ class ClusterImage:
 
     def _register_controller(self, record: r.RegisterControllerRecord, _offset: int) -> None:
         self.controllers[record.controller_id] = ControllerRegistration.from_record(record)
+        self._note("controllers", record.controller_id)
 
     def _add_topic(self, record: r.TopicRecord, _offset: int) -> None:
         self.topics.add(record.name, record.topic_id)
+        if self.touched is not None:
+            self.touched.topics_added[record.topic_id] = record.name
 
     def _remove_topic(self, record: r.RemoveTopicRecord, _offset: int) -> None:
         topic = self.topics.remove(record.topic_id)
         self.partitions.remove(topic.slot)
-        self.configs.pop((TOPIC, topic.name), None)
+        if self.configs.pop((TOPIC, topic.name), None) is not None:
+            self._note("configs", (TOPIC, topic.name))
+        if self.touched is not None:
+            self.touched.topics_removed[topic.id] = topic.name
 
     def _put_partition(self, record: r.PartitionRecord, _offset: int) -> None:
         topic = self.topics.by_id.get(record.topic_id)
         if topic is None:
             raise ImageError(f"a partition of topic id {record.topic_id}, which does not exist")
         self.partitions.put(topic.slot, record.partition_id, partition_from(record))
+        self._note_partition(record)
 
     def _change_partition(self, record: r.PartitionChangeRecord, _offset: int) -> None:
         topic = self.topics.by_id.get(record.topic_id)
@@ -170,20 +265,20 @@ class ClusterImage:
         if topic is None or before is None:
             raise ImageError(f"a change of {record.topic_id}-{record.partition_id}, which does not exist")
         self.partitions.put(topic.slot, record.partition_id, changed_by(before, record))
+        self._note_partition(record)
 
     def _clear_elr(self, record: r.ClearElrRecord, _offset: int) -> None:
-        if not record.topic_name:
-            self.partitions.clear_elr(None)
-            return
         topic = self.topics.by_name.get(record.topic_name)
-        if topic is None:
+        if record.topic_name and topic is None:
             raise ImageError(
                 f"the eligible leader replicas of topic {record.topic_name}, which does not exist"
             )
-        self.partitions.clear_elr(topic.slot)
+        for rows in self.partitions.clear_elr(None if topic is None else topic.slot):
+            self._note_rows(rows)
 
     def _set_config(self, record: r.ConfigRecord, _offset: int) -> None:
         resource = record.resource_type, record.resource_name
+        self._note("configs", resource)
         if record.value is not None:
             self.configs.setdefault(resource, {})[record.name] = record.value
             return
@@ -199,6 +294,7 @@ class ClusterImage:
             raise ImageError(
                 f"{METADATA_VERSION} {record.feature_level}: the lowest is {METADATA_VERSION_LOWEST}"
             )
+        self._note("features", record.name)
         if record.feature_level:
             self.features[record.name] = record.feature_level
         else:
@@ -206,6 +302,7 @@ class ClusterImage:
 
     def _set_quota(self, record: r.ClientQuotaRecord, _offset: int) -> None:
         entity = tuple(sorted((one.entity_type, one.entity_name) for one in record.entity))
+        self._note("quotas", entity)
         if not record.remove:
             self.quotas.setdefault(entity, {})[record.key] = record.value
             return
@@ -220,26 +317,34 @@ class ClusterImage:
                 f"the next producer id would go from {self.next_producer_id} to {record.next_producer_id}"
             )
         self.next_producer_id = record.next_producer_id
+        if self.touched is not None:
+            self.touched.producer_ids = True
 
     def _add_acl(self, record: r.AccessControlEntryRecord, _offset: int) -> None:
         self.acls[record.id] = record
+        self._note("acls", record.id)
 
     def _remove_acl(self, record: r.RemoveAccessControlEntryRecord, _offset: int) -> None:
         if self.acls.pop(record.id, None) is None:
             raise ImageError(f"access control entry {record.id} is removed but was never added")
+        self._note("acls", record.id)
 
     def _set_scram(self, record: r.UserScramCredentialRecord, _offset: int) -> None:
         self.scram[record.name, record.mechanism] = record
+        self._note("scram", (record.name, record.mechanism))
 
     def _remove_scram(self, record: r.RemoveUserScramCredentialRecord, _offset: int) -> None:
         if self.scram.pop((record.name, record.mechanism), None) is None:
             raise ImageError(f"credentials of user {record.name} are removed but were never added")
+        self._note("scram", (record.name, record.mechanism))
 
     def _set_token(self, record: r.DelegationTokenRecord, _offset: int) -> None:
         self.tokens[record.token_id] = record
+        self._note("tokens", record.token_id)
 
     def _remove_token(self, record: r.RemoveDelegationTokenRecord, _offset: int) -> None:
         self.tokens.pop(record.token_id, None)
+        self._note("tokens", record.token_id)
 
     def _begin(self, _record: r.BeginTransactionRecord, _offset: int) -> None:
         if self._transaction is not None:
@@ -250,16 +355,49 @@ class ClusterImage:
         if self._transaction is None:
             raise ImageError("a metadata transaction ends that did not begin")
         kept, self._transaction = self._transaction, None
-        for record, offset in kept:
-            self.apply(record, offset)
+        for change, offset in kept:
+            if isinstance(change, _Unknown):
+                self.unknown.append(change.value)
+            else:
+                self.apply_changes([change], offset)
 
     def _abort(self, _record: r.AbortTransactionRecord, _offset: int) -> None:
         if self._transaction is None:
             raise ImageError("a metadata transaction is aborted that did not begin")
         self._transaction = None
 
+    def _note(self, kind: str, what: object) -> None:
+        if self.touched is not None:
+            getattr(self.touched, kind).add(what)
+
+    def _note_partition(self, record: r.PartitionRecord | r.PartitionChangeRecord) -> None:
+        if self.touched is not None:
+            self.touched.note_partition(record.topic_id, record.partition_id)
+
+    def _note_rows(self, rows: Rows) -> None:
+        if self.touched is not None:
+            topic_ids = self.topics.ids[rows.block.topic[rows.index]]
+            self.touched.note_partitions(topic_ids, self.partitions.partition_ids(rows))
+
     def _ignore(self, _record: Record, _offset: int) -> None:
         """Nothing follows from it."""
+
+
+class FrozenImage:
+    """The cluster at one moment, for whoever writes a snapshot of it."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+
+    def sections(self) -> list[Section]:
+        """The records of a snapshot, as sections of its batches. Nothing that changes is used."""
+        return snapshot_sections(self._image)
+
+
+class _Unknown(NamedTuple):
+    """A record that we do not know, inside a transaction."""
+
+    value: bytes
 
 
 _OF_TRANSACTIONS: Final = (r.BeginTransactionRecord, r.EndTransactionRecord, r.AbortTransactionRecord)
@@ -292,55 +430,3 @@ _APPLY: Final[dict[type[Record], Callable[..., None]]] = {
     r.RegisterControllerRecord: ClusterImage._register_controller,
     r.ClearElrRecord: ClusterImage._clear_elr,
 }
-
-
-def partition_from(record: r.PartitionRecord) -> Partition:
-    """A partition as its record describes it. Without directories, it is from before there were any."""
-    return Partition(
-        replicas=tuple(record.replicas),
-        directories=tuple(record.directories) or (MIGRATING,) * len(record.replicas),
-        isr=tuple(record.isr),
-        leader=record.leader,
-        leader_epoch=record.leader_epoch,
-        partition_epoch=record.partition_epoch,
-        removing=tuple(record.removing_replicas),
-        adding=tuple(record.adding_replicas),
-        elr=tuple(record.eligible_leader_replicas or ()),
-        last_known_leader=_last_known(record.last_known_elr),
-        is_recovering=record.leader_recovery_state == 1,
-    )
-
-
-def changed_by(before: Partition, record: r.PartitionChangeRecord) -> Partition:
-    """A partition after a change: what the record leaves out stays; a leader that it names, even if it is the
-    same one or none, begins a new leader epoch."""
-    replicas = before.replicas if record.replicas is None else tuple(record.replicas)
-    directories = before.directories if record.directories is None else tuple(record.directories)
-    if len(directories) != len(replicas):
-        # from before there were directories
-        directories = (MIGRATING,) * len(replicas)
-    removing, adding = record.removing_replicas, record.adding_replicas
-    elr, recovering = record.eligible_leader_replicas, record.leader_recovery_state
-    return Partition(
-        replicas=replicas,
-        directories=directories,
-        isr=before.isr if record.isr is None else tuple(record.isr),
-        leader=before.leader if record.leader == -2 else record.leader,
-        leader_epoch=before.leader_epoch + (record.leader != -2),
-        partition_epoch=before.partition_epoch + 1,
-        removing=before.removing if removing is None else tuple(removing),
-        adding=before.adding if adding is None else tuple(adding),
-        elr=before.elr if elr is None else tuple(elr),
-        last_known_leader=(
-            before.last_known_leader if record.last_known_elr is None else _last_known(record.last_known_elr)
-        ),
-        is_recovering=before.is_recovering if recovering == -1 else recovering == 1,
-    )
-
-
-def _last_known(members: list[int] | None) -> int:
-    if not members:
-        return NO_LEADER
-    if len(members) > 1:
-        raise ImageError(f"more than one last known leader: {members}")
-    return members[0]

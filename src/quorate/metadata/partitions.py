@@ -12,271 +12,116 @@ narrowest width that all its partitions fit in. A block has a row per partition 
 
 The in-sync replicas are therefore kept in the order of the replicas, not in the order in which they joined.
 A run that must grow or widen moves; the rows it leaves are used again. Scalars go in and out as `Partition`
-values (`get`, `put`); what touches many partitions works on the columns (`blocks`, `Rows`).
+values (`get`, `put`); what touches many partitions works on the columns (`blocks`, `Rows`): changes of many
+are `PartitionChanges` (`change`), many new ones `NewPartitions` (`put_many`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Final
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from quorate.metadata.blocks import (
+    COLUMNS,
+    FREE_ROW,
+    Block,
+    Column,
+    Rows,
+    Run,
+    bits_of,
+    hits,
+    mask_type,
+    width_for,
+)
+from quorate.metadata.directory_ids import DirectoryIds
 from quorate.metadata.errors import ImageError
+from quorate.metadata.partition import LOST, MIGRATING, NO_LEADER, UNASSIGNED, Partition, chosen, mask_of
 from quorate.protocol.types import Uuid
+
+if TYPE_CHECKING:
+    from quorate.metadata.partition_changes import PartitionChanges
 
 __all__ = [
     "LOST",
     "MIGRATING",
     "NO_LEADER",
+    "PARTITION_ID_MAX",
     "REPLICAS_MAX",
     "UNASSIGNED",
     "Block",
     "DirectoryIds",
+    "NewPartitions",
     "Partition",
     "PartitionTable",
     "Rows",
     "Run",
+    "bits_of",
+    "chosen",
+    "mask_of",
+    "mask_type",
+    "width_for",
 ]
 
-Column = NDArray[Any]
-
-NO_LEADER: Final = -1
 REPLICAS_MAX: Final = 64
-_WIDTHS: Final = (1, 2, 3, 4, 8, 16, 32, 64)
-_SPARE: Final = 1.25  # how much a block grows when it is full
-_ROWS_MIN: Final = 64
-
-MIGRATING: Final = Uuid(bytes(16))
-UNASSIGNED: Final = Uuid(bytes(15) + b"\1")
-LOST: Final = Uuid(bytes(15) + b"\2")
-DIRECTORIES_MAX: Final = 1 << 16
-
-
-@dataclass(frozen=True, slots=True)
-class Partition:
-    """One partition, as a value. The subsets of the replicas are in the order of the replicas."""
-
-    replicas: tuple[int, ...]
-    directories: tuple[Uuid, ...]
-    isr: tuple[int, ...]
-    leader: int
-    leader_epoch: int = 0
-    partition_epoch: int = 0
-    removing: tuple[int, ...] = ()
-    adding: tuple[int, ...] = ()
-    elr: tuple[int, ...] = ()
-    last_known_leader: int = NO_LEADER
-    is_recovering: bool = False
-
-    @property
-    def is_reassigning(self) -> bool:
-        return bool(self.removing or self.adding)
-
-    def directory_of(self, broker_id: int) -> Uuid:
-        return self.directories[self.replicas.index(broker_id)]
-
-
-class DirectoryIds:
-    """The ids of all directories that hold replicas, numbered; the three reserved ones come first."""
-
-    __slots__ = ("_index", "ids")
-
-    def __init__(self, ids: Sequence[Uuid] = (MIGRATING, UNASSIGNED, LOST)) -> None:
-        self.ids: list[Uuid] = list(ids)
-        self._index = {directory: index for index, directory in enumerate(self.ids)}
-
-    def copy(self) -> DirectoryIds:
-        return DirectoryIds(self.ids)
-
-    def number(self, directory: Uuid) -> int:
-        """The number of a directory, which gets one if it has none yet."""
-        index = self._index.get(directory)
-        if index is None:
-            if len(self.ids) == DIRECTORIES_MAX:
-                raise ImageError(f"there are more than {DIRECTORIES_MAX} log directories")
-            index = self._index[directory] = len(self.ids)
-            self.ids.append(directory)
-        return index
-
-    def known(self, directory: Uuid) -> int | None:
-        return self._index.get(directory)
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """The rows of a topic: `[start, start + count)` of a block, with room for `capacity`."""
-
-    width: int
-    start: int
-    count: int
-    capacity: int
-
-
-class Block:
-    """The partitions of all topics of one width, a row each."""
-
-    __slots__ = (
-        "_free",
-        "adding",
-        "directories",
-        "elr",
-        "end",
-        "is_recovering",
-        "isr",
-        "last_known_leader",
-        "leader",
-        "leader_epoch",
-        "partition_epoch",
-        "removing",
-        "replicas",
-        "topic",
-        "width",
-    )
-
-    def __init__(self, width: int) -> None:
-        mask = mask_type(width)
-        self.width = width
-        self.end = 0  # rows from here on were never used
-        self._free: dict[int, list[int]] = {}  # runs that were given up: their starts, by their capacities
-        self.topic: Column = np.zeros(0, np.int32)
-        self.leader: Column = np.zeros(0, np.int32)
-        self.leader_epoch: Column = np.zeros(0, np.int32)
-        self.partition_epoch: Column = np.zeros(0, np.int32)
-        self.is_recovering: Column = np.zeros(0, np.bool_)
-        self.last_known_leader: Column = np.zeros(0, np.int32)
-        self.replicas: Column = np.zeros((0, width), np.int32)
-        self.directories: Column = np.zeros((0, width), np.uint16)
-        self.isr: Column = np.zeros(0, mask)
-        self.elr: Column = np.zeros(0, mask)
-        self.adding: Column = np.zeros(0, mask)
-        self.removing: Column = np.zeros(0, mask)
-
-    @property
-    def size_bytes(self) -> int:
-        return sum(getattr(self, name).nbytes for name in COLUMNS)
-
-    def copy(self) -> Block:
-        block = Block(self.width)
-        block.end = self.end
-        block._free = {capacity: list(starts) for capacity, starts in self._free.items()}
-        for name in COLUMNS:
-            setattr(block, name, getattr(self, name)[: self.end].copy())
-        return block
-
-    def allocate(self, capacity: int) -> int:
-        """Where a run of so many free rows starts."""
-        starts = self._free.get(capacity)
-        if starts:
-            return starts.pop()
-        start, self.end = self.end, self.end + capacity
-        if self.end > len(self.topic):
-            self._grow(max(_ROWS_MIN, self.end, int(len(self.topic) * _SPARE)))
-        return start
-
-    def release(self, run: Run) -> None:
-        """Gives up a run; its rows must look free to every scan."""
-        rows = slice(run.start, run.start + run.capacity)
-        for name, value in _FREE_ROW.items():
-            getattr(self, name)[rows] = value
-        self._free.setdefault(run.capacity, []).append(run.start)
-
-    def _grow(self, rows: int) -> None:
-        for name in COLUMNS:
-            old = getattr(self, name)
-            new = np.full((rows, *old.shape[1:]), _FREE_ROW[name], old.dtype)
-            new[: len(old)] = old
-            setattr(self, name, new)
-
-    # One row
-
-    def get(self, row: int, directory_ids: Sequence[Uuid]) -> Partition | None:
-        if self.topic[row] < 0:
-            return None
-        replicas = tuple(one for one in self.replicas[row].tolist() if one >= 0)
-        directories = self.directories[row, : len(replicas)].tolist()
-        return Partition(
-            replicas=replicas,
-            directories=tuple(directory_ids[index] for index in directories),
-            isr=chosen(replicas, int(self.isr[row])),
-            leader=int(self.leader[row]),
-            leader_epoch=int(self.leader_epoch[row]),
-            partition_epoch=int(self.partition_epoch[row]),
-            removing=chosen(replicas, int(self.removing[row])),
-            adding=chosen(replicas, int(self.adding[row])),
-            elr=chosen(replicas, int(self.elr[row])),
-            last_known_leader=int(self.last_known_leader[row]),
-            is_recovering=bool(self.is_recovering[row]),
-        )
-
-    def put(self, row: int, topic: int, partition: Partition, directories: Sequence[int]) -> None:
-        replicas = partition.replicas
-        self.topic[row] = topic
-        self.replicas[row] = NO_LEADER
-        self.replicas[row, : len(replicas)] = replicas
-        self.directories[row] = 0
-        self.directories[row, : len(replicas)] = directories
-        self.leader[row] = partition.leader
-        self.leader_epoch[row] = partition.leader_epoch
-        self.partition_epoch[row] = partition.partition_epoch
-        self.is_recovering[row] = partition.is_recovering
-        self.last_known_leader[row] = partition.last_known_leader
-        self.isr[row] = mask_of(replicas, partition.isr)
-        self.elr[row] = mask_of(replicas, partition.elr)
-        self.adding[row] = mask_of(replicas, partition.adding)
-        self.removing[row] = mask_of(replicas, partition.removing)
-
-
-COLUMNS: Final = (
-    "topic",
-    "leader",
-    "leader_epoch",
-    "partition_epoch",
-    "is_recovering",
-    "last_known_leader",
-    "replicas",
-    "directories",
-    "isr",
-    "elr",
-    "adding",
-    "removing",
-)
-_FREE_ROW: Final[dict[str, int]] = dict.fromkeys(COLUMNS, 0) | {
-    "topic": -1,
-    "replicas": -1,
-    "leader": -2,  # so that no scan for the leaderless finds it
-    "last_known_leader": -1,
-}
+PARTITION_ID_MAX: Final = (1 << 20) - 1  # a damaged id must not ask for all the memory there is
+_NO_CHANGE: Final = -2
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Some partitions: rows of one block."""
+class NewPartitions:
+    """Partitions with one number of replicas, as columns of the same length; `topics` are slots.
 
-    block: Block
-    index: NDArray[np.int64]
+    The subsets of the replicas are bits over the columns of `replicas`, whatever unsigned integers hold them.
+    """
+
+    topics: Column
+    partition_ids: Column
+    replicas: Column
+    directories: Column  # numbers of `DirectoryIds`, as many columns as `replicas` has
+    isr: Column
+    elr: Column
+    adding: Column
+    removing: Column
+    leader: Column
+    leader_epoch: Column
+    partition_epoch: Column
+    is_recovering: Column
+    last_known_leader: Column
 
     def __len__(self) -> int:
-        return len(self.index)
+        return len(self.topics)
+
+    def part(self, some: Column) -> NewPartitions:
+        """Some of them."""
+        return NewPartitions(*(getattr(self, one.name)[some] for one in fields(self)))
 
 
 class PartitionTable:
     """All partitions of a cluster. Topics are known by their slots, see `topics.Topics`."""
 
-    __slots__ = ("blocks", "directory_ids", "runs")
+    __slots__ = ("_counts", "_starts", "_widths", "blocks", "directory_ids", "runs")
 
     def __init__(self) -> None:
         self.blocks: dict[int, Block] = {}
         self.runs: dict[int, Run] = {}  # by topic slot
         self.directory_ids = DirectoryIds()
+        # The same as `runs`, as columns by slot; a topic without a run has a count of 0.
+        self._starts: Column = np.zeros(16, np.int64)
+        self._counts: Column = np.zeros(16, np.int64)
+        self._widths: Column = np.zeros(16, np.uint8)
 
     def copy(self) -> PartitionTable:
         table = PartitionTable()
         table.blocks = {width: block.copy() for width, block in self.blocks.items()}
         table.runs = dict(self.runs)
         table.directory_ids = self.directory_ids.copy()
+        table._starts = self._starts.copy()
+        table._counts = self._counts.copy()
+        table._widths = self._widths.copy()
         return table
 
     @property
@@ -296,43 +141,64 @@ class PartitionTable:
 
     def put(self, topic: int, partition_id: int, partition: Partition) -> None:
         """Adds a partition, or replaces what is known of it."""
-        assert len(partition.directories) == len(partition.replicas)
+        check(partition_id, partition)
         run = self.reserve(topic, partition_id + 1, len(partition.replicas))
-        directories = [self.directory_ids.number(one) for one in partition.directories]
-        self.blocks[run.width].put(run.start + partition_id, topic, partition, directories)
+        self.make_room_for_directories(partition.directories)
+        numbers = [self.directory_ids.number(one) for one in partition.directories]
+        self.blocks[run.width].put(run.start + partition_id, topic, partition, numbers)
 
     def reserve(self, topic: int, count: int, replicas: int) -> Run:
         """Sees to it that a topic has rows for so many partitions with so many replicas."""
-        if replicas > REPLICAS_MAX:
-            raise ImageError(f"a partition with {replicas} replicas; at most {REPLICAS_MAX} are possible")
+        run = self.runs.get(topic)
+        # Twice the room, for those who add one partition after the other.
+        capacity = count if run is None or count <= run.capacity else max(count, 2 * run.capacity)
+        return self._reserve(topic, count, replicas, capacity)
+
+    def _reserve(self, topic: int, count: int, replicas: int, capacity: int) -> Run:
         width = width_for(replicas)
         run = self.runs.get(topic)
         if run is None:
-            block = self._block(width)
-            run = Run(width, block.allocate(count), count, count)
+            run = Run(width, self._block(width).allocate(capacity), count, capacity)
         elif width > run.width or count > run.capacity:
-            run = self._move(run, max(width, run.width), count)
+            run = self._move(run, max(width, run.width), max(count, run.count), max(capacity, run.capacity))
         elif count > run.count:
             run = replace(run, count=count)
-        self.runs[topic] = run
+        self._keep(topic, run)
         return run
 
     def remove(self, topic: int) -> None:
         """Forgets all partitions of a topic."""
         run = self.runs.pop(topic, None)
         if run is not None:
+            self._counts[topic] = 0
             self.blocks[run.width].release(run)
+
+    def make_room_for_directories(self, directories: Sequence[Uuid]) -> None:
+        """Sees to it that these can be numbered without giving out a number that is still in use."""
+        if not self.directory_ids.has_room_for(directories):
+            used = [np.unique(block.directories[: block.end]) for block in self.blocks.values()]
+            kept = [self.directory_ids.known(one) for one in directories]
+            numbers = {number for column in used for number in column.tolist()}
+            self.directory_ids.reclaim(sorted(numbers | {one for one in kept if one is not None}))
+
+    def _keep(self, topic: int, run: Run) -> None:
+        self.runs[topic] = run
+        if topic >= len(self._starts):
+            more = max(topic + 1, 2 * len(self._starts)) - len(self._starts)
+            self._starts, self._counts, self._widths = (
+                np.concatenate([column, np.zeros(more, column.dtype)])
+                for column in (self._starts, self._counts, self._widths)
+            )
+        self._starts[topic], self._counts[topic], self._widths[topic] = run.start, run.count, run.width
 
     def _block(self, width: int) -> Block:
         if width not in self.blocks:
             self.blocks[width] = Block(width)
         return self.blocks[width]
 
-    def _move(self, run: Run, width: int, count: int) -> Run:
-        # Twice the room, for those who add one partition after the other.
-        capacity = run.capacity if count <= run.capacity else max(count, 2 * run.capacity)
+    def _move(self, run: Run, width: int, count: int, capacity: int) -> Run:
         old, new = self.blocks[run.width], self._block(width)
-        moved = Run(width, new.allocate(capacity), max(count, run.count), capacity)
+        moved = Run(width, new.allocate(capacity), count, capacity)
         source = slice(run.start, run.start + run.count)
         target = slice(moved.start, moved.start + run.count)
         for name in COLUMNS:
@@ -340,12 +206,12 @@ class PartitionTable:
             if column.ndim == 1:
                 column[target] = getattr(old, name)[source]
             else:
-                column[target] = _FREE_ROW[name]
+                column[target] = FREE_ROW[name]
                 column[target, : run.width] = getattr(old, name)[source]
         old.release(run)
         return moved
 
-    # Many partitions
+    # Finding many partitions
 
     def of(self, topic: int) -> Iterator[tuple[int, Partition]]:
         """The partitions of a topic with their ids, in their order."""
@@ -361,35 +227,113 @@ class PartitionTable:
 
     def hosted_by(self, broker_id: int) -> list[Rows]:
         """The partitions with a replica on a broker."""
-        return self._where(lambda block: (block.replicas[: block.end] == broker_id).any(axis=1))
+        return self._where(lambda block: hits(block, broker_id)[0])
 
     def led_by(self, broker_id: int) -> list[Rows]:
         """The partitions that a broker leads; -1 gives those without a leader."""
-        return self._where(lambda block: block.leader[: block.end] == broker_id)
+        return self._where(lambda block: np.flatnonzero(block.leader[: block.end] == broker_id))
 
     def is_leading(self, broker_id: int) -> bool:
         return any(bool((block.leader[: block.end] == broker_id).any()) for block in self.blocks.values())
 
     def in_sync_on(self, broker_id: int) -> list[Rows]:
         """The partitions with a broker among their in-sync replicas."""
-        return self._where(lambda block: (block.isr[: block.end] & bits_of(block, broker_id)) != 0)
+        return self._where(lambda block: _rows_with(block, block.isr, broker_id))
 
     def eligible_on(self, broker_id: int) -> list[Rows]:
         """The partitions with a broker among their eligible leader replicas."""
-        return self._where(lambda block: (block.elr[: block.end] & bits_of(block, broker_id)) != 0)
+        return self._where(lambda block: _rows_with(block, block.elr, broker_id))
 
     def _where(self, condition: Any) -> list[Rows]:
         found = []
         for width in sorted(self.blocks):
             block = self.blocks[width]
-            index = np.flatnonzero(condition(block))
+            index = condition(block)
             if len(index):
                 found.append(Rows(block, index))
         return found
 
-    def clear_elr(self, topic: int | None) -> None:
-        """Forgets eligible leader replicas and last known leaders, of one topic or of all."""
-        for block in self.blocks.values():
+    def partition_ids(self, rows: Rows) -> NDArray[np.int32]:
+        """The ids of partitions within their topics."""
+        ids: NDArray[np.int32] = (rows.index - self.starts_of(rows.block.topic[rows.index])).astype(np.int32)
+        return ids
+
+    def starts_of(self, topics: Column) -> Column:
+        """Where the runs of topics start."""
+        starts: Column = self._starts[topics]
+        return starts
+
+    def locate(self, topics: Column, partition_ids: Column) -> tuple[Column, Column]:
+        """Where partitions are, given the slots of their topics: widths and rows; 0 for those that do not
+        exist, for which a slot may be -1."""
+        slots = np.minimum(topics, len(self._starts) - 1)
+        is_there = (topics == slots) & (topics >= 0)
+        is_there &= (partition_ids >= 0) & (partition_ids < self._counts[slots])
+        widths = np.where(is_there, self._widths[slots], 0)
+        rows = np.where(is_there, self._starts[slots] + partition_ids, 0)
+        for width, block in self.blocks.items():
+            at = np.flatnonzero(widths == width)
+            absent = block.topic[rows[at]] != topics[at]  # never added, between others that were
+            widths[at[absent]] = 0
+        return widths, rows
+
+    # Changing many partitions
+
+    def change(self, changes: PartitionChanges) -> None:
+        """Applies changes of rows of this table."""
+        block, index = changes.rows.block, changes.rows.index
+        assert self.blocks.get(block.width) is block, "changes of another table"
+        _assign(block.isr, index, changes.isr, changes.has_isr)
+        _assign(block.elr, index, changes.elr, changes.has_elr)
+        names_leader = changes.leader != _NO_CHANGE
+        _assign(block.leader, index, changes.leader, names_leader)
+        block.leader_epoch[index] += names_leader
+        block.partition_epoch[index] += 1
+        last_known = changes.last_known_leader
+        _assign(block.last_known_leader, index, last_known, last_known != _NO_CHANGE)
+        _assign(block.is_recovering, index, changes.recovery_state == 1, changes.recovery_state != -1)
+
+    def put_many(self, groups: Sequence[NewPartitions]) -> None:
+        """Adds partitions, or replaces what is known of them; each may appear once.
+
+        Every topic gets the rows that it needs, all at once and no more, so the order does not matter.
+        """
+        counts, replicas = self._needs(groups)
+        fresh: dict[int, int] = {}  # rows that blocks will need, by width
+        for topic, count in counts.items():
+            run = self.runs.get(topic)
+            if run is None or count > run.capacity or width_for(replicas[topic]) > run.width:
+                width = width_for(replicas[topic])
+                fresh[width] = fresh.get(width, 0) + count
+        for width, more in fresh.items():
+            self._block(width).make_room(more)
+        for topic, count in counts.items():
+            self._reserve(topic, count, replicas[topic], count)
+        for group in groups:
+            widths = self._widths[group.topics]
+            rows = self._starts[group.topics] + group.partition_ids
+            for width in self.blocks:
+                some = np.flatnonzero(widths == width)
+                if not len(some):
+                    continue
+                _fill(self.blocks[width], group, rows, None if len(some) == len(rows) else some)
+
+    def _needs(self, groups: Sequence[NewPartitions]) -> tuple[dict[int, int], dict[int, int]]:
+        """How many rows each topic must have, and for how many replicas."""
+        slots = 1 + max(int(group.topics.max()) for group in groups)
+        counts, replicas = np.zeros(slots, np.int64), np.zeros(slots, np.int64)
+        for group in groups:
+            np.maximum.at(counts, group.topics, group.partition_ids.astype(np.int64) + 1)
+            replicas[group.topics] = np.maximum(replicas[group.topics], group.replicas.shape[1])
+        topics = np.flatnonzero(counts).tolist()
+        return dict(zip(topics, counts[topics].tolist(), strict=True)), dict(
+            zip(topics, replicas[topics].tolist(), strict=True)
+        )
+
+    def clear_elr(self, topic: int | None) -> list[Rows]:
+        """Forgets eligible leader replicas and last known leaders, of one topic or of all. Returns where."""
+
+        def clear(block: Block) -> Column:
             some = (block.elr[: block.end] != 0) | (block.last_known_leader[: block.end] != NO_LEADER)
             if topic is not None:
                 some &= block.topic[: block.end] == topic
@@ -397,62 +341,60 @@ class PartitionTable:
             block.elr[index] = 0
             block.last_known_leader[index] = NO_LEADER
             block.partition_epoch[index] += 1
+            return index
 
-    def partition_ids(self, rows: Rows) -> NDArray[np.int32]:
-        """The ids of partitions within their topics."""
-        topics = rows.block.topic[rows.index]
-        slots, inverse = np.unique(topics, return_inverse=True)
-        starts = np.array([self.runs[slot].start for slot in slots.tolist()], np.int64)
-        return (rows.index - starts[inverse]).astype(np.int32)
+        return self._where(clear)
 
 
-def width_for(replicas: int) -> int:
-    """The narrowest width for so many replicas.
-
-    >>> [width_for(count) for count in (0, 1, 3, 5, 64)]
-    [1, 1, 3, 8, 64]
-    """
-    return next(width for width in _WIDTHS if width >= replicas)
-
-
-def mask_type(width: int) -> Any:
-    """The integer with a bit for each position.
-
-    >>> mask_type(3), mask_type(16)
-    (<class 'numpy.uint8'>, <class 'numpy.uint16'>)
-    """
-    return np.uint8 if width <= 8 else np.uint16 if width <= 16 else np.uint32 if width <= 32 else np.uint64
-
-
-def mask_of(replicas: Sequence[int], some: Sequence[int]) -> int:
-    """The positions of some of the replicas as bits.
-
-    >>> mask_of((7, 5, 9), (9, 7))
-    5
-    """
-    mask = 0
-    for one in some:
-        if one not in replicas:
+def check(partition_id: int, partition: Partition) -> None:
+    """Raises `ImageError` for a partition that the table cannot hold."""
+    replicas = partition.replicas
+    if not 0 <= partition_id <= PARTITION_ID_MAX:
+        raise ImageError(f"a partition with id {partition_id}")
+    if len(replicas) > REPLICAS_MAX:
+        raise ImageError(f"a partition with {len(replicas)} replicas; at most {REPLICAS_MAX} are possible")
+    if replicas and min(replicas) < 0:
+        raise ImageError(f"a partition with replicas {list(replicas)}")
+    if len(partition.directories) != len(replicas):
+        raise ImageError(f"{len(partition.directories)} directories for {len(replicas)} replicas")
+    for some in (partition.isr, partition.elr, partition.adding, partition.removing):
+        if not set(some).issubset(replicas):
             raise ImageError(f"{list(some)} are not all among the replicas {list(replicas)}")
-        mask |= 1 << replicas.index(one)
-    return mask
 
 
-def chosen(replicas: Sequence[int], mask: int) -> tuple[int, ...]:
-    """The replicas at the positions of the bits.
-
-    >>> chosen((7, 5, 9), 5)
-    (7, 9)
-    """
-    return tuple(one for position, one in enumerate(replicas) if mask >> position & 1)
+def _rows_with(block: Block, masks: Column, broker_id: int) -> NDArray[np.int64]:
+    """The rows in which a broker's position is among the bits of a column."""
+    rows, positions = hits(block, broker_id)
+    has_bit: NDArray[np.bool_] = (masks[rows] >> positions.astype(masks.dtype)) & 1 != 0
+    return rows[has_bit]
 
 
-def bits_of(block: Block, broker_id: int) -> Column:
-    """For every row the bit of a broker's position among the replicas, 0 where it has no replica."""
-    mask = mask_type(block.width)
-    weights = (1 << np.arange(block.width, dtype=np.uint64)).astype(mask)
-    replicas = block.replicas[: block.end]
-    bits = np.zeros(len(replicas), mask)
-    for position in range(block.width):
-        bits |= np.where(replicas[:, position] == broker_id, weights[position], mask(0))
-    return bits
+def _assign(column: Column, index: Column, values: Column, counts: Column) -> None:
+    """Sets the rows of a column to those of the values that count."""
+    if counts.all():
+        column[index] = values
+    elif counts.any():
+        column[index[counts]] = values[counts]
+
+
+def _fill(block: Block, group: NewPartitions, rows: Column, some: Column | None) -> None:
+    """Writes some of a group, or all, to their rows of a block."""
+
+    def of(column: Column) -> Column:
+        return column if some is None else column[some]
+
+    rows = of(rows)
+    first, last = int(rows[0]), int(rows[-1])
+    is_straight = last - first + 1 == len(rows) and bool((rows[1:] == rows[:-1] + 1).all())
+    at: Any = slice(first, last + 1) if is_straight else rows  # several times as fast
+    count = group.replicas.shape[1]
+    block.topic[at] = of(group.topics)
+    for name in ("leader", "leader_epoch", "partition_epoch", "is_recovering", "last_known_leader"):
+        getattr(block, name)[at] = of(getattr(group, name))
+    for name in ("isr", "elr", "adding", "removing"):
+        getattr(block, name)[at] = of(getattr(group, name))
+    for name in ("replicas", "directories"):
+        column = getattr(block, name)
+        for position in range(count):
+            column[at, position] = of(getattr(group, name))[:, position]
+        column[at, count:] = FREE_ROW[name]

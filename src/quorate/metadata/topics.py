@@ -71,7 +71,7 @@ class Topics:
                 self._ids = np.concatenate([self._ids, np.zeros(slot, _UUID)])
         topic = Topic(name, topic_id, slot)
         self._slots[slot] = self.by_name[name] = self.by_id[topic_id] = topic
-        self._ids[slot] = np.void(topic_id)
+        self._ids[slot] = np.void(bytes(topic_id))  # of a subclass of bytes, numpy takes one byte
         return topic
 
     def remove(self, topic_id: Uuid) -> Topic:

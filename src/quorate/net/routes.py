@@ -88,8 +88,12 @@ class RouteTable:
     (False, True, True)
     """
 
-    def __init__(self, routes: Iterable[Route], features: Features | None = None) -> None:
-        self.features = Features() if features is None else features
+    def __init__(
+        self, routes: Iterable[Route], features: Features | Callable[[], Features] | None = None
+    ) -> None:
+        """`features` that change are given as a function, which is asked whenever a client asks."""
+        fixed = Features() if features is None else features
+        self._features = fixed if callable(fixed) else lambda: fixed
         # By the first four bytes of a request (see `route_id`): who answers it, and the class of the answer.
         self.by_route_id: dict[int, tuple[Handler, type[Response]]] = {}
         self._advertised: dict[int, range] = {}
@@ -124,7 +128,7 @@ class RouteTable:
     def _api_versions(
         self, _context: RequestContext, header: RequestHeader, request: ApiVersionsRequest
     ) -> ApiVersionsResponse:
-        version = header.request_api_version
+        version, features = header.request_api_version, self._features()
         if version >= 3 and not (
             _SOFTWARE.fullmatch(request.client_software_name)
             and _SOFTWARE.fullmatch(request.client_software_version)
@@ -133,32 +137,33 @@ class RouteTable:
         return ApiVersionsResponse(
             error_code=ErrorCode.NONE,
             api_keys=[self._entry(key) for key in sorted(self._advertised)],
-            supported_features=self._supported_features(version),
+            supported_features=_supported(features, version),
             finalized_features=[
                 ApiVersionsResponse.FinalizedFeatureKey(
                     name=name, max_version_level=level, min_version_level=level
                 )
-                for name, level in self.features.finalized.items()
+                for name, level in features.finalized.items()
                 if level > 0  # a feature at level 0 is off, and clients expect not to see it
             ],
-            finalized_features_epoch=self.features.finalized_epoch,
-            zk_migration_ready=self.features.zk_migration_ready,
+            finalized_features_epoch=features.finalized_epoch,
+            zk_migration_ready=features.zk_migration_ready,
         )
-
-    def _supported_features(self, version: int) -> list[ApiVersionsResponse.SupportedFeatureKey]:
-        return [
-            ApiVersionsResponse.SupportedFeatureKey(
-                name=name, min_version=levels.start, max_version=levels.stop - 1
-            )
-            for name, levels in self.features.supported.items()
-            if levels.start > 0 or version >= 4  # parsers from before version 4 refuse a minimum of 0
-        ]
 
     def _entry(self, key: int) -> ApiVersionsResponse.ApiVersion:
         versions = self._advertised[key]
         return ApiVersionsResponse.ApiVersion(
             api_key=key, min_version=versions.start, max_version=versions.stop - 1
         )
+
+
+def _supported(features: Features, version: int) -> list[ApiVersionsResponse.SupportedFeatureKey]:
+    return [
+        ApiVersionsResponse.SupportedFeatureKey(
+            name=name, min_version=levels.start, max_version=levels.stop - 1
+        )
+        for name, levels in features.supported.items()
+        if levels.start > 0 or version >= 4  # parsers from before version 4 refuse a minimum of 0
+    ]
 
 
 def route_id(key: int, version: int) -> int:

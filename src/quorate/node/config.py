@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from quorate.controller.settings import ControllerSettings
 from quorate.net.limits import Limits
 from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
@@ -55,6 +56,16 @@ def _at_least(lowest: int, default: int) -> Setting:
     return Setting(_integer(lowest), f"a number from {lowest} on", default)
 
 
+def _true_or_false(text: str) -> str:
+    if text.lower() not in ("true", "false"):
+        raise ValueError
+    return text.lower()
+
+
+def _boolean(default: bool) -> Setting:
+    return Setting(lambda text: _true_or_false(text) == "true", "true or false", default)
+
+
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
@@ -71,6 +82,10 @@ def _host_and_port(text: str) -> tuple[str, int]:
     if match is None or int(match["port"]) > 65535:
         raise ValueError
     return match["v6"] or match["host"], int(match["port"])
+
+
+def _listener_or_none(text: str) -> tuple[str, int] | None:
+    return _host_and_port(text) if text else None
 
 
 def _listeners(text: str) -> tuple[Listener, ...]:
@@ -133,6 +148,18 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "metadata.max.retention.bytes": _at_least(-1, 100 << 20),
     "metadata.max.retention.ms": _at_least(-1, 604_800_000),
     "metadata.max.idle.interval.ms": _ms(500),
+    "broker.heartbeat.interval.ms": _at_least(1, 2000),
+    "broker.session.timeout.ms": _at_least(1, 9000),
+    "auto.leader.rebalance.enable": _boolean(True),
+    "leader.imbalance.check.interval.seconds": _at_least(1, 300),
+    "unclean.leader.election.interval.ms": _at_least(1, 300_000),
+    "default.replication.factor": Setting(_integer(1, 64), "a number from 1 to 64", 1),
+    "num.partitions": _at_least(1, 1),
+    "delete.topic.enable": _boolean(True),
+    "min.insync.replicas": Setting(lambda text: str(_integer(1)(text)), "a number from 1 on", ""),
+    "unclean.leader.election.enable": Setting(_true_or_false, "true or false", ""),
+    "delegation.token.secret.key": Setting(str, "a secret", ""),
+    "quorate.admin.listener": Setting(_listener_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
     "socket.request.max.bytes": _at_least(1, 100 << 20),
     "connections.max.idle.ms": _ms(600_000),
     "max.connections": _at_least(1, 10_000),
@@ -202,6 +229,28 @@ class NodeConfig:
             election_backoff_max_ms=self[_QUORUM + "election.backoff.max.ms"],
             request_timeout_ms=self[_QUORUM + "request.timeout.ms"],
             retry_backoff_ms=self[_QUORUM + "retry.backoff.ms"],
+        )
+
+    def controller_settings(self, cluster_id: str) -> ControllerSettings:
+        """What decisions of the controller depend on."""
+        return ControllerSettings(
+            node_id=self.node_id,
+            cluster_id=cluster_id,
+            broker_heartbeat_interval_ms=self["broker.heartbeat.interval.ms"],
+            broker_session_timeout_ms=self["broker.session.timeout.ms"],
+            metadata_max_idle_interval_ms=self["metadata.max.idle.interval.ms"],
+            auto_leader_rebalance_enable=self["auto.leader.rebalance.enable"],
+            leader_imbalance_check_interval_s=self["leader.imbalance.check.interval.seconds"],
+            unclean_leader_election_interval_ms=self["unclean.leader.election.interval.ms"],
+            default_replication_factor=self["default.replication.factor"],
+            num_partitions=self["num.partitions"],
+            delete_topic_enable=self["delete.topic.enable"],
+            topic_defaults={
+                key: self[key]
+                for key in ("min.insync.replicas", "unclean.leader.election.enable")
+                if self[key]
+            },
+            delegation_token_secret=self["delegation.token.secret.key"].encode(),
         )
 
     @property

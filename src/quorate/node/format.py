@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from quorate.controller.features import default_features
 from quorate.metadata.log_format import encode_record
 from quorate.metadata.records import FeatureLevelRecord
+from quorate.metadata.versions import METADATA_VERSION_LATEST
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.node.host import Host
 from quorate.node.metadata_log import PARTITION_DIRECTORY
@@ -24,7 +26,7 @@ from quorate.storage.meta_properties import (
 __all__ = ["FEATURES", "check_cluster_id", "format_storage", "parse_initial_controllers", "random_cluster_id"]
 
 # The levels that a new cluster begins with: see docs/compatibility.md.
-FEATURES: Final = {"metadata.version": 30, "group.version": 1}
+FEATURES: Final = default_features(METADATA_VERSION_LATEST)
 _KRAFT_VERSIONS: Final = (0, 1)
 
 

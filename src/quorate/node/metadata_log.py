@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from quorate.metadata.sections import Section
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.protocol import batch as batches
 from quorate.protocol.types import Buffer, Uuid
@@ -190,7 +191,7 @@ class MetadataLog:
     async def write_snapshot(
         self,
         snapshot: Position,
-        values: Sequence[bytes],
+        sections: Sequence[Section],
         last_timestamp_ms: int,
         voters: VoterSet | None,
         kraft_version: int,
@@ -207,7 +208,7 @@ class MetadataLog:
             kraft_version=kraft_version,
             voters=None if voters is None or kraft_version == 0 else voters.to_record(),
         ) as writer:
-            writer.append(values)
+            writer.append_sections(sections)
             await writer.freeze()
 
     def store_chunk(self, chunk: Chunk) -> None:

@@ -42,6 +42,7 @@ __all__ = [
     "batches",
     "build",
     "build_control",
+    "build_encoded",
     "control_type",
     "read_header",
     "record_bytes",
@@ -383,6 +384,28 @@ def build(
     )
     out += body
     _CRC_AND_ATTRIBUTES.pack_into(out, 17, crc32c(memoryview(out)[_CHECKED_FROM:]), attributes)
+    return out
+
+
+def build_encoded(
+    section: Buffer, count: int, *, base_offset: int, leader_epoch: int, timestamp: int
+) -> bytearray:
+    """A batch of records that are encoded already, all of the same time, their offsets 0, 1, 2, ... from its
+    base: however many there are, it costs a header and a checksum.
+
+    >>> section = b"".join(encode_record(Record(i, 7, None, b"value"), 0, 7) for i in range(3))
+    >>> batch = build_encoded(section, 3, base_offset=40, leader_epoch=2, timestamp=7)
+    >>> batch == build([Record(40 + i, 7, None, b"value") for i in range(3)], base_offset=40, leader_epoch=2)
+    True
+    """
+    assert count > 0, "a batch has records"
+    length = _LENGTH_MIN + len(section)
+    none = NO_PRODUCER_ID, -1, -1
+    fields = base_offset, length, leader_epoch, _MAGIC, 0, 0, count - 1, timestamp, timestamp, *none, count
+    out = bytearray(_HEADER.size + len(section))
+    _HEADER.pack_into(out, 0, *fields)
+    out[HEADER_BYTES:] = section
+    _CRC_AND_ATTRIBUTES.pack_into(out, 17, crc32c(memoryview(out)[_CHECKED_FROM:]), 0)
     return out
 
 

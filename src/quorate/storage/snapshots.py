@@ -18,12 +18,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
+from quorate.metadata.sections import Section
 from quorate.protocol.batch import (
     BatchHeader,
     ControlType,
     Record,
     build,
     build_control,
+    build_encoded,
     control_type,
     records,
 )
@@ -173,6 +175,19 @@ class SnapshotWriter:
                 ),
                 len(some),
             )
+
+    def append_sections(self, sections: Iterable[Section]) -> None:
+        """Appends records that stand in sections already: a batch for each."""
+        for section in sections:
+            assert len(section.data) <= SNAPSHOT_BATCH_BYTES_MAX or section.count == 1
+            batch = build_encoded(
+                section.data,
+                section.count,
+                base_offset=self._next_offset,
+                leader_epoch=self._epoch,
+                timestamp=self._timestamp_ms,
+            )
+            self._append(batch, section.count)
 
     async def freeze(self) -> None:
         """Writes the footer and makes the snapshot visible, durably."""

@@ -1,0 +1,245 @@
+"""Which value of a configuration counts, where it comes from, and what else there is: for replies.
+
+A topic's configuration is the topic's own; if it has none, what was set for this node, then what was set for
+all nodes, then what this node's file says, then the default. All but the first stand under the names that the
+broker has for them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
+
+from quorate.controller.config_definitions import (
+    CLIENT_METRICS_CONFIGS,
+    GROUP_CONFIGS,
+    INTERNAL,
+    TOPIC_CONFIGS,
+    UNITS_MS,
+    broker_definition,
+    group_synonym,
+)
+from quorate.controller.config_types import ConfigType, Definition
+from quorate.controller.settings import ControllerSettings
+from quorate.controller.topic_names import check_name
+from quorate.metadata.image import BROKER, CLIENT_METRICS, CLUSTER_DEFAULT, GROUP, TOPIC, ClusterImage
+from quorate.protocol.api.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from quorate.protocol.api.topics import CreateTopicsResponse
+from quorate.protocol.errors import ApiError, ErrorCode
+
+__all__ = ["BROKER_LOGGER", "broker_id_of", "describe_configs", "topic_config_entries"]
+
+BROKER_LOGGER: Final = 8
+
+# Where a value comes from; the numbers stand in replies.
+DYNAMIC_TOPIC: Final = 1
+DYNAMIC_BROKER: Final = 2
+DYNAMIC_DEFAULT_BROKER: Final = 3
+STATIC_BROKER: Final = 4
+DEFAULT: Final = 5
+DYNAMIC_CLIENT_METRICS: Final = 7
+DYNAMIC_GROUP: Final = 8
+
+CreatedConfig = CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs
+Result = DescribeConfigsResponse.Result
+Described = DescribeConfigsResponse.Result.ResourceResult
+
+
+class Found(NamedTuple):
+    """A value that is given somewhere, under the name that it has there."""
+
+    name: str
+    value: str | None
+    source: int
+
+
+class Entry(NamedTuple):
+    """A configuration of a resource: its value, and everything that is given for it, what counts first."""
+
+    name: str
+    value: str | None
+    found: Sequence[Found]
+    definition: Definition | None
+
+    @property
+    def is_sensitive(self) -> bool:
+        """What we do not know may well be secret."""
+        return self.definition is None or self.definition.is_sensitive
+
+
+def topic_config_entries(
+    image: ClusterImage, settings: ControllerSettings, configs: Mapping[str, str]
+) -> list[CreatedConfig]:
+    """Every configuration of a topic that has these of its own, for the reply to its creation."""
+    return [
+        CreatedConfig(
+            name=entry.name,
+            value=None if entry.is_sensitive else entry.value,
+            read_only=False,
+            config_source=entry.found[0].source,
+            is_sensitive=entry.is_sensitive,
+        )
+        for entry in _topic_entries(image, settings, configs)
+    ]
+
+
+def describe_configs(
+    image: ClusterImage, settings: ControllerSettings, request: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """What the log says about every resource that was asked for, and the defaults. Of a broker it is what was
+    set while it ran: only the broker itself knows its file."""
+    return DescribeConfigsResponse(
+        throttle_time_ms=0,
+        results=[_result(image, settings, one, request.include_synonyms) for one in request.resources],
+    )
+
+
+def broker_id_of(name: str) -> int:
+    """The id in the name of a resource that is a broker."""
+    if not name.isascii() or not name.isdecimal() or int(name) > 2**31 - 1:
+        raise _refused(f"broker {name!r}: allowed is the id of a broker, or nothing for the default of all")
+    return int(name)
+
+
+def _result(
+    image: ClusterImage,
+    settings: ControllerSettings,
+    asked: DescribeConfigsRequest.Resource,
+    with_synonyms: bool,
+) -> Result:
+    error, message, configs = ErrorCode.NONE, None, []
+    try:
+        entries = _entries(image, settings, asked.resource_type, asked.resource_name)
+        wanted = asked.configuration_keys
+        configs = [
+            _described(entry, with_synonyms) for entry in entries if not wanted or entry.name in wanted
+        ]
+    except ApiError as refusal:
+        error, message = refusal.code, refusal.message
+    return Result(
+        error_code=error,
+        error_message=message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=configs,
+    )
+
+
+def _described(entry: Entry, with_synonyms: bool) -> Described:
+    def shown(value: str | None) -> str | None:
+        return None if entry.is_sensitive else value
+
+    synonyms = [
+        Described.Synonym(name=one.name, value=shown(one.value), source=one.source) for one in entry.found
+    ]
+    return Described(
+        name=entry.name,
+        value=shown(entry.value),
+        read_only=entry.definition is None,
+        config_source=entry.found[0].source,
+        is_sensitive=entry.is_sensitive,
+        synonyms=synonyms if with_synonyms else [],
+        config_type=entry.definition.type if entry.definition else ConfigType.UNKNOWN,
+        documentation=None,
+    )
+
+
+# What is given for each configuration of a resource
+
+
+def _entries(image: ClusterImage, settings: ControllerSettings, kind: int, name: str) -> Iterable[Entry]:
+    own = image.configs.get((kind, name), {})
+    if kind == TOPIC:
+        check_name(name)
+        if name not in image.topics.by_name:
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        return _topic_entries(image, settings, own)
+    if kind == BROKER:
+        return _broker_entries(image, name)
+    if kind == BROKER_LOGGER:
+        raise _refused("loggers are each node's own, and not in the metadata log")
+    if kind not in (GROUP, CLIENT_METRICS):
+        raise _refused(f"there is no resource type {kind}")
+    if not name:
+        raise _refused("a resource without a name: only brokers have a default of all")
+    return _group_entries(image, settings, own) if kind == GROUP else _client_metrics_entries(own)
+
+
+def _topic_entries(
+    image: ClusterImage, settings: ControllerSettings, own: Mapping[str, str]
+) -> Iterator[Entry]:
+    for name, definition in TOPIC_CONFIGS.items():
+        if name in INTERNAL and name not in own:
+            continue
+        found = [Found(name, own[name], DYNAMIC_TOPIC)] if name in own else []
+        found += _of_node(image, settings, definition.synonyms)
+        if name in settings.topic_defaults:
+            synonym = definition.synonyms[0] if definition.synonyms else name
+            found.append(Found(synonym, settings.topic_defaults[name], STATIC_BROKER))
+        # The last synonym is the one that has a default.
+        synonym = definition.synonyms[-1] if definition.synonyms else name
+        found.append(Found(synonym, _from_ms(synonym, definition.default), DEFAULT))
+        yield Entry(name, _in_ms(found[0].name, found[0].value), found, definition)
+
+
+def _broker_entries(image: ClusterImage, name: str) -> Iterator[Entry]:
+    given = [(image.configs.get(CLUSTER_DEFAULT, {}), DYNAMIC_DEFAULT_BROKER)]
+    if name:
+        broker_id_of(name)
+        given.insert(0, (image.configs.get((BROKER, name), {}), DYNAMIC_BROKER))
+    for key in sorted({key for values, _ in given for key in values}):
+        definition = broker_definition(key)
+        found = [Found(key, values[key], source) for values, source in given if key in values]
+        if definition is not None and definition.default is not None:
+            found.append(Found(key, definition.default, DEFAULT))
+        yield Entry(key, found[0].value, found, definition)
+
+
+def _group_entries(
+    image: ClusterImage, settings: ControllerSettings, own: Mapping[str, str]
+) -> Iterator[Entry]:
+    for name, definition in GROUP_CONFIGS.items():
+        synonym = group_synonym(name)
+        found = [Found(name, own[name], DYNAMIC_GROUP)] if name in own else []
+        found += _of_node(image, settings, (synonym,) if synonym else ())
+        found.append(Found(synonym or name, definition.default, DEFAULT))
+        yield Entry(name, found[0].value, found, definition)
+
+
+def _client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
+    for name, definition in CLIENT_METRICS_CONFIGS.items():
+        found = [Found(name, own[name], DYNAMIC_CLIENT_METRICS)] if name in own else []
+        found.append(Found(name, definition.default, DEFAULT))
+        yield Entry(name, found[0].value, found, definition)
+
+
+def _of_node(image: ClusterImage, settings: ControllerSettings, names: Sequence[str]) -> list[Found]:
+    """What was set for this node, then for all, while they ran."""
+    sources = (((BROKER, str(settings.node_id)), DYNAMIC_BROKER), (CLUSTER_DEFAULT, DYNAMIC_DEFAULT_BROKER))
+    return [
+        Found(name, image.configs[resource][name], source)
+        for resource, source in sources
+        for name in names
+        if name in image.configs.get(resource, {})
+    ]
+
+
+def _in_ms(name: str, value: str | None) -> str | None:
+    return _converted(name, value, lambda number, unit: number * unit)
+
+
+def _from_ms(name: str, value: str | None) -> str | None:
+    return _converted(name, value, lambda number, unit: number // unit)
+
+
+def _converted(name: str, value: str | None, convert: Callable[[int, int], int]) -> str | None:
+    """In another unit, if it has one. A log of someone less strict can hold what is not a number."""
+    unit = UNITS_MS.get(name)
+    if unit is None or value is None or not re.fullmatch(r"\s*-?[0-9]{1,18}\s*", value):
+        return value
+    return str(convert(int(value), unit))
+
+
+def _refused(reason: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, reason)

@@ -1,0 +1,178 @@
+"""What a controller's listener serves, and who answers it.
+
+Three kinds: what replicas of the log say to each other goes to the replica; what changes the cluster goes to
+the active controller's desk; what only reads is answered here, from what is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from quorate.controller.acls import describe_acls
+from quorate.controller.configs import describe_configs
+from quorate.controller.decision import Asker
+from quorate.controller.reassignment import describe_reassignments
+from quorate.controller.requests import DECISIONS
+from quorate.controller.scram import describe_user_scram_credentials
+from quorate.controller.settings import ControllerSettings
+from quorate.controller.tokens import describe_tokens
+from quorate.metadata.versions import KRAFT_VERSION
+from quorate.net.routes import Features, Handler, RequestContext, Route, RouteTable
+from quorate.node.cluster_state import ClusterState
+from quorate.node.desk import Desk
+from quorate.node.envelope import serve_envelope
+from quorate.node.metrics import NodeMetrics
+from quorate.node.replica import Replica
+from quorate.protocol.api.admin import (
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+    DescribeConfigsRequest,
+)
+from quorate.protocol.api.brokers import EnvelopeRequest, EnvelopeResponse
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.api.produce_fetch import FetchRequest
+from quorate.protocol.api.quorum import (
+    AddRaftVoterRequest,
+    BeginQuorumEpochRequest,
+    DescribeQuorumRequest,
+    EndQuorumEpochRequest,
+    FetchSnapshotRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+    VoteRequest,
+)
+from quorate.protocol.api.security import (
+    DescribeAclsRequest,
+    DescribeDelegationTokenRequest,
+    DescribeDelegationTokenResponse,
+    DescribeUserScramCredentialsRequest,
+)
+from quorate.protocol.api.topics import ListPartitionReassignmentsRequest
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.message import Request, Response
+
+__all__ = ["ControllerRoutes"]
+
+_QUORUM_REQUESTS: Final[tuple[type[Request], ...]] = (
+    VoteRequest,
+    BeginQuorumEpochRequest,
+    EndQuorumEpochRequest,
+    FetchRequest,
+    FetchSnapshotRequest,
+    AddRaftVoterRequest,
+    RemoveRaftVoterRequest,
+    UpdateRaftVoterRequest,
+)
+_CONTROLLERS: Final = 2  # the endpoint type of DescribeCluster
+
+
+class ControllerRoutes:
+    """Its `table` is what the listener serves."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        desk: Desk,
+        state: ClusterState,
+        settings: ControllerSettings,
+        metrics: NodeMetrics,
+    ) -> None:
+        self._replica = replica
+        self._desk = desk
+        self._state = state
+        self._settings = settings
+        routes = [Route(request, self._ask_quorum) for request in _QUORUM_REQUESTS]
+        routes += [Route(request, self._ask_controller) for request in DECISIONS]
+        routes += [
+            Route(EnvelopeRequest, self._open_envelope),
+            Route(DescribeQuorumRequest, _read(replica.describe)),
+            Route(DescribeClusterRequest, _read(self._describe_cluster)),
+            Route(DescribeConfigsRequest, _read(lambda one: describe_configs(state.image, settings, one))),
+            Route(DescribeAclsRequest, _read(lambda one: describe_acls(state.image, one))),
+            Route(
+                DescribeUserScramCredentialsRequest,
+                _read(lambda one: describe_user_scram_credentials(state.image, one)),
+            ),
+            Route(DescribeDelegationTokenRequest, self._describe_tokens),
+            Route(
+                ListPartitionReassignmentsRequest,
+                _read(lambda one: describe_reassignments(state.image, one)),
+            ),
+        ]
+        counted = [Route(one.request, _counted(one.handler, metrics)) for one in routes]
+        self.table = RouteTable(counted, self._features)
+
+    async def _ask_quorum(
+        self, _context: RequestContext, _header: RequestHeader, request: Request
+    ) -> Response:
+        return await self._replica.ask(request)
+
+    async def _ask_controller(
+        self, context: RequestContext, header: RequestHeader, request: Request
+    ) -> Response:
+        return await self._desk.ask(request, _asker(context, header))
+
+    async def _open_envelope(
+        self, context: RequestContext, _header: RequestHeader, request: EnvelopeRequest
+    ) -> EnvelopeResponse:
+        return await serve_envelope(context, request, self.table)
+
+    def _describe_tokens(
+        self, context: RequestContext, header: RequestHeader, request: DescribeDelegationTokenRequest
+    ) -> DescribeDelegationTokenResponse:
+        # Only owners and renewers see a token, until there are access rights that could say otherwise.
+        situation = self._desk.situation(_asker(context, header))
+        try:
+            return describe_tokens(situation, request, lambda _: False)
+        except ApiError as error:
+            return DescribeDelegationTokenResponse(error_code=error.code, tokens=[], throttle_time_ms=0)
+
+    def _describe_cluster(self, request: DescribeClusterRequest) -> DescribeClusterResponse:
+        quorum = self._replica.quorum
+        response = DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=ErrorCode.NONE,
+            endpoint_type=_CONTROLLERS,
+            cluster_id=self._replica.cluster_id,
+            controller_id=quorum.leader_id,
+            brokers=[],
+        )
+        if request.endpoint_type != _CONTROLLERS:
+            response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+            response.error_message = "this is a controller: ask for endpoint type 2"
+            return response
+        response.brokers = [
+            DescribeClusterResponse.Broker(broker_id=voter.key.id, host=one.host, port=one.port)
+            for voter in quorum.voters.latest
+            for one in voter.endpoints[:1]
+        ]
+        return response
+
+    def _features(self) -> Features:
+        """What ApiVersions says of features: that of the quorum comes from there, the others from the log."""
+        levels = {
+            **self._state.image.features,
+            KRAFT_VERSION: self._replica.quorum.voters.kraft_version,
+        }
+        return Features(
+            supported={name: range(low, high + 1) for name, (low, high) in self._settings.features.items()},
+            finalized=dict(sorted(levels.items())),
+            finalized_epoch=self._state.position.offset - 1,
+        )
+
+
+def _asker(context: RequestContext, header: RequestHeader) -> Asker:
+    return Asker(header.request_api_version, context.principal, context.client_id)
+
+
+def _read(describe: Callable[[Any], Response]) -> Handler:
+    return lambda _context, _header, request: describe(request)
+
+
+def _counted(handler: Handler, metrics: NodeMetrics) -> Handler:
+    def count_and_handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
+        metrics.requested(type(request))
+        return handler(context, header, request)
+
+    return count_and_handle
