@@ -181,10 +181,11 @@ def test_a_partition_changed_twice_in_a_batch_is_changed_in_order():
 
 def test_of_a_partition_described_twice_the_last_counts():
     values = [*a_topic(40), encoded(a_partition(5, leader=2)), encoded(a_partition(5, replicas=[4, 5, 6, 7]))]
-    for image in (ClusterImage(), ClusterImage()):
-        image.apply_batch(batch_of(values))
-        assert image.partition(TOPIC, 5).replicas == (4, 5, 6, 7)
-    assert ClusterImage.load([batch_of(values[:1]), batch_of(values[1:])], 0).partition(TOPIC, 5).leader == 4
+    image = ClusterImage()
+    image.apply_batch(batch_of(values))
+    assert image.partition(TOPIC, 5).replicas == (4, 5, 6, 7)
+    loaded = ClusterImage.load([batch_of(values[:1]), batch_of(values[1:])], 0)
+    assert loaded.equals(image)
 
 
 def test_more_shapes_than_the_bulk_decoder_tries():
