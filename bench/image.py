@@ -1,8 +1,8 @@
 """The image of a cluster: what a partition costs in memory, and what bulk gains over a record at a time.
 
-Partitions have three replicas on a hundred brokers, a thousand in a topic; the records are those that the
-fencing of one broker comes to, and those of a snapshot. Both sides of a ratio run in this process, one after
-the other, on the same records; where a side is too slow for all of them it gets a part, and its time is
+Partitions have three replicas on a hundred brokers, a thousand in a topic; the records are those of a
+snapshot, and 60,000 such as the fencing of a broker comes to. Both sides of a ratio run in this process, one
+after the other, on the same records; where a side is too slow for all of them it gets a part, and its time is
 multiplied. QUORATE_BENCH_PARTITIONS=10000,100000 chooses other sizes.
 """
 
@@ -22,7 +22,7 @@ from quorate.metadata.image import ClusterImage
 from quorate.metadata.log_format import decode_record, encode_record
 from quorate.metadata.partition_changes import NO_CHANGE, UNCHANGED_STATE, PartitionChanges
 from quorate.metadata.partition_records import read_rectangles
-from quorate.metadata.partitions import NewPartitions
+from quorate.metadata.partitions import NewPartitions, Rows
 from quorate.metadata.record_stream import read_stream
 from quorate.metadata.records import FeatureLevelRecord, PartitionChangeRecord, PartitionRecord, TopicRecord
 from quorate.metadata.sections import Section, encode_sections
@@ -74,7 +74,7 @@ def _scans(label: str, image: ClusterImage) -> Iterator[Row]:
 
 
 def _changes(label: str, image: ClusterImage) -> Iterator[Row]:
-    changes = fencing(image, 7, CHANGES)
+    changes = losses(image, CHANGES)
     count = len(changes)
     label = f"{label}, {count:,} changes"
     single = list(changes.records())
@@ -105,29 +105,29 @@ def _changes(label: str, image: ClusterImage) -> Iterator[Row]:
     yield Row(f"{label}, encode, checksum, decode and apply: ms", total, at_most=40)
 
 
-def fencing(image: ClusterImage, broker_id: int, count_max: int) -> PartitionChanges:
-    """A broker leaves all ISRs that it is in; where it leads, the next one does."""
-    rows = image.partitions.in_sync_on(broker_id)[0]
-    block, index = rows.block, rows.index[:count_max]
-    rows = type(rows)(block, index)
+def losses(image: ClusterImage, count_max: int) -> PartitionChanges:
+    """What fencing comes to: partitions lose one of their three replicas, some of them the leader."""
+    random = np.random.default_rng(11)
+    block = image.partitions.blocks[REPLICAS]
+    index = np.sort(random.permutation(block.end)[:count_max])
+    rows = Rows(block, index)
+    count = len(index)
     replicas = block.replicas[index]
-    position = (replicas == broker_id).argmax(axis=1)
+    position = random.integers(0, REPLICAS, count)
     isr = block.isr[index] & ~(1 << position).astype(block.isr.dtype)
-    leads = block.leader[index] == broker_id
-    successor = replicas[np.arange(len(index)), np.where(position == 0, 1, 0)]
-    nothing = np.full(len(index), NO_CHANGE, np.int32)
+    nothing = np.full(count, NO_CHANGE, np.int32)
     return PartitionChanges(
         rows=rows,
         topic_ids=image.topics.ids[block.topic[index]],
         partition_ids=image.partitions.partition_ids(rows),
         replicas=replicas,
-        has_isr=np.ones(len(index), np.bool_),
+        has_isr=np.ones(count, np.bool_),
         isr=isr,
-        leader=np.where(leads, successor, nothing).astype(np.int32),
-        has_elr=np.zeros(len(index), np.bool_),
+        leader=np.where(position == 0, replicas[:, 2], nothing).astype(np.int32),
+        has_elr=np.zeros(count, np.bool_),
         elr=np.zeros_like(isr),
         last_known_leader=nothing,
-        recovery_state=np.full(len(index), UNCHANGED_STATE, np.int8),
+        recovery_state=np.full(count, UNCHANGED_STATE, np.int8),
     )
 
 
@@ -135,7 +135,7 @@ def own(changes: PartitionChanges, image: ClusterImage) -> PartitionChanges:
     """The same changes, of the rows of a copy."""
     block = image.partitions.blocks[changes.rows.block.width]
     columns = {name: getattr(changes, name) for name in PartitionChanges.__slots__ if name != "rows"}
-    return PartitionChanges(rows=type(changes.rows)(block, changes.rows.index), **columns)
+    return PartitionChanges(rows=Rows(block, changes.rows.index), **columns)
 
 
 # Snapshots

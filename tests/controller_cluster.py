@@ -65,6 +65,7 @@ class Cluster:
         self.random = Random(seed)
         self.now_ms = 1_000_000.0
         self.next_offset = 100
+        self.voters: tuple[int, ...] = ()
         self.records: list[Record] = []  # everything that was ever applied
         self.apply(FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version))
         if elr:
@@ -171,6 +172,7 @@ class Cluster:
             wall_ms=1_700_000_000_000 + int(self.now_ms),
             next_offset=self.next_offset,
             asker=Asker(api_version=api_version),
+            voters=self.voters,
         )
 
     def decide(self, decide: Callable[..., Decision], *args: Any, api_version: int = 0) -> Decision:

@@ -47,7 +47,7 @@ Asked = tuple[Resource, Mapping[str, Any]]
 
 
 def change(
-    cluster: Cluster, *asked: Asked, validate_only: bool = False, voters: tuple[int, ...] = ()
+    cluster: Cluster, *asked: Asked, validate_only: bool = False
 ) -> dict[Resource, tuple[ErrorCode, str | None]]:
     """What is said about each resource: a value is set, None deletes, a pair is another operation."""
     resource_of = IncrementalAlterConfigsRequest.AlterConfigsResource
@@ -66,7 +66,7 @@ def change(
         ],
         validate_only=validate_only,
     )
-    decision = cluster.decide(decide_incremental_alter_configs, request, voters)
+    decision = cluster.decide(decide_incremental_alter_configs, request)
     assert isinstance(decision.reply, IncrementalAlterConfigsResponse)
     assert decision.is_atomic
     encode(decision.reply, 1)
@@ -383,7 +383,8 @@ def test_brokers_and_controllers_can_have_configurations(cluster, name):
     cluster.fence(1)
     cluster.apply(controller(3001))
     resource = (BROKER, name)
-    assert change(cluster, (resource, {"log.retention.ms": "5"}), voters=(3002,)) == {resource: (NONE, None)}
+    cluster.voters = (3002,)
+    assert change(cluster, (resource, {"log.retention.ms": "5"})) == {resource: (NONE, None)}
     assert cluster.image.configs[resource] == {"log.retention.ms": "5"}
 
 

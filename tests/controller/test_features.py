@@ -35,12 +35,10 @@ def update(name: str, level: int, kind: int = UPGRADE) -> Update:
     return Update(feature=name, max_version_level=level, upgrade_type=kind)
 
 
-def ask(
-    cluster: Cluster, *updates: Update, validate_only: bool = False, api_version: int = 2, **how: Any
-) -> Decision:
+def ask(cluster: Cluster, *updates: Update, validate_only: bool = False, api_version: int = 2) -> Decision:
     request = UpdateFeaturesRequest(feature_updates=list(updates), validate_only=validate_only)
     situation = cluster.situation(api_version)
-    decision = decide_update_features(situation, request, **how)
+    decision = decide_update_features(situation, request)
     assert decision.is_atomic
     assert isinstance(decision.reply, UpdateFeaturesResponse)
     encode(decision.reply, api_version)
@@ -255,16 +253,19 @@ def test_every_controller_must_support_it():
 def test_every_voter_must_have_registered():
     cluster = Cluster([1])
     register_controller(cluster, 3001, with_levels())
-    reason = refused(cluster, update(GROUP_VERSION, 1), voters=(3002, 3001, 3000))
+    cluster.voters = (3002, 3001, 3000)
+    reason = refused(cluster, update(GROUP_VERSION, 1))
     assert reason == "group.version to level 1: controller 3002 has not registered, and may not support it"
-    ask(cluster, update(GROUP_VERSION, 1), voters=(3000, 3001))
+    cluster.voters = (3000, 3001)
+    ask(cluster, update(GROUP_VERSION, 1))
 
 
 def test_controllers_that_cannot_register_are_not_asked():
     cluster = Cluster([1], metadata_version=14)
-    ask(cluster, update(GROUP_VERSION, 1), voters=(3000, 3001))
-    ask(cluster, update(METADATA_VERSION, 15), voters=(3000, 3001))
-    assert "has not registered" in refused(cluster, update(METADATA_VERSION, 16), voters=(3000, 3001))
+    cluster.voters = (3000, 3001)
+    ask(cluster, update(GROUP_VERSION, 1))
+    ask(cluster, update(METADATA_VERSION, 15))
+    assert "has not registered" in refused(cluster, update(METADATA_VERSION, 16))
 
 
 def test_the_controller_itself_must_support_it():

@@ -12,8 +12,6 @@ import pytest
 from controller_cluster import Cluster
 from quorate.controller.decision import Asker, Decision, Situation
 from quorate.controller.tokens import (
-    LIFETIME_MS_MAX,
-    RENEWAL_MS,
     decide_create_token,
     decide_expire_token,
     decide_renew_token,
@@ -38,13 +36,15 @@ from quorate.protocol.message import Request
 ANN, BOB, EVE = "User:ann", "User:bob", "User:eve"
 SECRET = b"a secret that all nodes know"
 HOUR_MS = 3_600_000
+RENEWAL_MS = 24 * HOUR_MS  # the defaults of delegation.token.expiry.time.ms
+LIFETIME_MS_MAX = 7 * RENEWAL_MS  # and of delegation.token.max.lifetime.ms
 
 
 class Tokens:
     """A cluster with tokens, and a clock on the wall that tests can move."""
 
-    def __init__(self, *, secret: bytes = SECRET, metadata_version: int = 30) -> None:
-        self.cluster = Cluster(delegation_token_secret=secret, metadata_version=metadata_version)
+    def __init__(self, *, secret: bytes = SECRET, metadata_version: int = 30, **settings: Any) -> None:
+        self.cluster = Cluster(delegation_token_secret=secret, metadata_version=metadata_version, **settings)
 
     @property
     def now_ms(self) -> int:
@@ -181,6 +181,13 @@ def test_how_long_a_token_lives(asked_ms: int, given_ms: int, expiry_ms: int) ->
     reply = tokens.create(max_lifetime_ms=asked_ms)
     assert reply.max_timestamp_ms == tokens.now_ms + given_ms
     assert reply.expiry_timestamp_ms == tokens.now_ms + expiry_ms
+
+
+def test_how_long_is_configured():
+    tokens = Tokens(delegation_token_max_lifetime_ms=3 * HOUR_MS, delegation_token_expiry_time_ms=HOUR_MS)
+    reply = tokens.create(ANN)
+    assert reply.expiry_timestamp_ms == tokens.now_ms + HOUR_MS
+    assert reply.max_timestamp_ms == tokens.now_ms + 3 * HOUR_MS
 
 
 def test_only_users_renew() -> None:

@@ -1,5 +1,6 @@
 """What every record does to the image, and what it cannot do."""
 
+import numpy as np
 import pytest
 
 from histories import UNKNOWN, batch_of, encoded, folded
@@ -8,7 +9,9 @@ from quorate.metadata.errors import ImageError
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
 from quorate.metadata.partition_changes import PartitionChanges
 from quorate.metadata.partitions import MIGRATING, Rows
+from quorate.metadata.sections import encode_sections
 from quorate.metadata.versions import METADATA_VERSION
+from quorate.protocol.batch import build_encoded
 from quorate.protocol.types import Uuid
 
 ID = Uuid(b"a topic".ljust(16))
@@ -380,8 +383,6 @@ def test_what_is_not_a_record_is_an_error_for_everyone():
 
 
 def changes_in(image, rows, **columns):
-    import numpy as np
-
     count = len(rows)
     nothing = np.full(count, -2, np.int32)
     about = {
@@ -450,3 +451,36 @@ def test_changes_in_a_transaction_wait_for_its_end(topics):
     topics.apply_changes([BEGIN, changes, END], 0)
     before.apply_changes([changes], 0)
     assert topics.equals(before)
+
+
+def test_who_is_no_replica_any_more_is_not_eligible():
+    """Apache's controllers can write such a record when a reassignment ends."""
+    for is_bulk in (False, True):
+        image = ClusterImage()
+        topic = Uuid(b"a" * 16)
+        image.apply(r.TopicRecord(name="a", topic_id=topic), 0)
+        partition = r.PartitionRecord(
+            partition_id=0,
+            topic_id=topic,
+            replicas=[1, 2, 3],
+            isr=[1],
+            removing_replicas=[],
+            adding_replicas=[],
+            leader=1,
+            leader_epoch=0,
+            partition_epoch=0,
+            eligible_leader_replicas=[2, 3],
+        )
+        image.apply(partition, 1)
+        change = r.PartitionChangeRecord(
+            partition_id=0, topic_id=topic, isr=[], leader=-1, eligible_leader_replicas=[1, 2, 9]
+        )
+        if is_bulk:
+            [section] = encode_sections([change], 30)
+            image.apply_batch(build_encoded(section.data, 1, base_offset=2, leader_epoch=1, timestamp=0))
+        else:
+            image.apply(change, 2)
+        assert image.partition(topic, 0).elr == (1, 2)
+        moved = r.PartitionChangeRecord(partition_id=0, topic_id=topic, replicas=[1, 4])
+        image.apply(moved, 3)
+        assert image.partition(topic, 0).elr == (1,)

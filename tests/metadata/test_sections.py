@@ -168,9 +168,9 @@ def test_a_template_has_the_bytes_of_the_ordinary_encoder(cls, data):
 
 def test_a_batch_of_a_section_is_the_batch_of_its_records():
     values = [encode_record(r.NoOpRecord(), 0)] * 70
-    section = Section(70, plain(values))
+    count, data = Section(70, plain(values))
     stored = [Record(500 + at, 33, None, value) for at, value in enumerate(values)]
-    assert build_encoded(*section, base_offset=500, leader_epoch=4, timestamp=33) == build(
+    assert build_encoded(data, count, base_offset=500, leader_epoch=4, timestamp=33) == build(
         stored, base_offset=500, leader_epoch=4
     )
 

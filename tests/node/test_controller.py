@@ -51,19 +51,29 @@ class HeldSyncs:
 
 async def formatted(directory, idle_ms):
     """The configuration of a node that is its own quorum."""
-    with socket.create_server((HOST, 0)) as free:
-        port = free.getsockname()[1]
-    properties = {
-        "process.roles": "controller",
-        "node.id": "1",
-        "listeners": f"CONTROLLER://{HOST}:{port}",
-        "controller.quorum.voters": f"1@{HOST}:{port}",
-        "metadata.log.dir": str(directory / "data"),
-        "metadata.max.idle.interval.ms": str(idle_ms),
-    }
-    config = parse_config("node.properties", properties)
-    await format_storage(real_host("1"), config, CLUSTER_ID)
+    (config,) = await formatted_voters(directory, 1, **{"metadata.max.idle.interval.ms": str(idle_ms)})
     return config
+
+
+async def formatted_voters(directory, count, **settings):
+    """The configurations of nodes that are a quorum together."""
+    free = [socket.create_server((HOST, 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in free]
+    for one in free:
+        one.close()
+    configs = []
+    for node_id, port in enumerate(ports, start=1):
+        properties = {
+            "process.roles": "controller",
+            "node.id": str(node_id),
+            "listeners": f"CONTROLLER://{HOST}:{port}",
+            "controller.quorum.voters": ",".join(f"{i}@{HOST}:{at}" for i, at in enumerate(ports, start=1)),
+            "metadata.log.dir": str(directory / f"data-{node_id}"),
+            **settings,
+        }
+        configs.append(parse_config("node.properties", properties))
+        await format_storage(real_host(str(node_id)), configs[-1], CLUSTER_ID)
+    return configs
 
 
 def test_a_node_that_stops_waits_for_a_sync_that_is_under_way(tmp_path, monkeypatch):
@@ -153,5 +163,22 @@ def test_nobody_is_sent_to_what_is_being_deleted(tmp_path, monkeypatch):
         assert node.replica._filled(late).error is ErrorCode.OFFSET_OUT_OF_RANGE
         node.stop()
         await running
+
+    asyncio.run(scenario())
+
+
+def test_the_fetches_that_commit_a_registration_do_not_wait_for_its_answer(tmp_path):
+    """Of two voters both are needed to commit anything. A connection answers in the order it was asked: on
+    the one of the registration, the fetch that commits it would be answered after it."""
+
+    async def scenario():
+        patient = {f"controller.quorum.{what}.timeout.ms": "600000" for what in ("request", "fetch")}
+        configs = await formatted_voters(tmp_path, 2, **patient)
+        nodes = [ControllerNode(real_host(str(one.node_id)), one) for one in configs]
+        running = [asyncio.create_task(node.run()) for node in nodes]
+        await until(lambda: all({1, 2} <= node.state.image.controllers.keys() for node in nodes))
+        for task in running:
+            task.cancel()  # nobody is left to hand over to
+        await asyncio.gather(*running, return_exceptions=True)
 
     asyncio.run(scenario())

@@ -1,6 +1,8 @@
 """Whether a list of brokers can be the replicas of a partition, when somebody chose them by hand.
 
-Fenced brokers are allowed: they hold a replica that is not in sync until they are back.
+Fenced brokers are allowed: they hold a replica that is not in sync until they are back. So are brokers whose
+log directories are all cordoned: nothing is placed on them, but whoever names one by hand means it, and it
+is the broker that chooses the directory.
 """
 
 from __future__ import annotations

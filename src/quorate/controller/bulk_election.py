@@ -68,11 +68,12 @@ def change_partitions(
 ) -> Consequences:
     """What becomes of some partitions. Rows of a group are in their order, and no partition comes twice."""
     found = Consequences()
-    candidates = _Candidates(image, cause)
+    candidates: _Candidates | None = None  # a look at every broker, which most registrations need not take
     for rows in groups:
         block, index = rows.block, rows.index
         is_plain = (block.adding[index] | block.removing[index]) == 0
         if is_plain.any():
+            candidates = candidates or _Candidates(image, cause)
             _change_plain(found, _Ballot(image, settings, Rows(block, index[is_plain]), candidates))
         if not is_plain.all():
             _change_reassigned(found, image, settings, Rows(block, index[~is_plain]), cause)

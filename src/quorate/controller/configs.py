@@ -9,7 +9,7 @@ everyone forget whom it concerns, a broker cannot have its own, and that of all 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
 
@@ -81,10 +81,10 @@ class Operation(IntEnum):
 
 
 def decide_incremental_alter_configs(
-    situation: Situation, request: IncrementalAlterConfigsRequest, voters: Collection[int] = ()
+    situation: Situation, request: IncrementalAlterConfigsRequest
 ) -> Decision:
-    """Single keys of each resource. `voters` are nodes that may not have registered yet."""
-    records, verdicts = _decide(situation, request.resources, _operated, voters)
+    """Single keys of each resource."""
+    records, verdicts = _decide(situation, request.resources, _operated)
     return _decision(
         records,
         request.validate_only,
@@ -100,11 +100,9 @@ def decide_incremental_alter_configs(
     )
 
 
-def decide_alter_configs(
-    situation: Situation, request: AlterConfigsRequest, voters: Collection[int] = ()
-) -> Decision:
+def decide_alter_configs(situation: Situation, request: AlterConfigsRequest) -> Decision:
     """All keys of each resource: those that are not mentioned are deleted."""
-    records, verdicts = _decide(situation, request.resources, _replaced, voters)
+    records, verdicts = _decide(situation, request.resources, _replaced)
     return _decision(
         records,
         request.validate_only,
@@ -141,7 +139,6 @@ def _decide(
     situation: Situation,
     asked: Sequence[Any],
     changes_of: Callable[[ClusterImage, Resource, Sequence[Any]], Changes],
-    voters: Collection[int],
 ) -> tuple[list[Record], list[Verdict]]:
     """Records for all resources that can be changed as asked, and what there is to say about each."""
     image = situation.image
@@ -160,7 +157,7 @@ def _decide(
             ]
             _check_written(image, written)
             _check_values(situation, resource, {one.name: one.value for one in written})
-            _check_existence(situation, resource, voters)
+            _check_existence(situation, resource)
         except ApiError as refusal:
             verdicts.append((resource, refusal.code, refusal.message))
             continue
@@ -303,14 +300,15 @@ def _check_values(situation: Situation, resource: Resource, changes: Changes) ->
         validate_client_metrics_configs(after)
 
 
-def _check_existence(situation: Situation, resource: Resource, voters: Collection[int]) -> None:
+def _check_existence(situation: Situation, resource: Resource) -> None:
+    """A controller is known as a voter before it has registered."""
     kind, name = resource
     image = situation.image
     if kind == TOPIC and name not in image.topics.by_name:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     if kind == BROKER and resource != CLUSTER_DEFAULT:
         node_id = broker_id_of(name)
-        known = node_id in image.brokers or node_id in image.controllers or node_id in voters
+        known = node_id in image.brokers or node_id in image.controllers or node_id in situation.voters
         if not known and node_id != situation.settings.node_id:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker or controller {name}")
 

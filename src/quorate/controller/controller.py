@@ -35,8 +35,10 @@ from quorate.controller.events import (
     ControllerResigned,
     DecisionFailed,
     Event,
+    HeartbeatRefused,
     HeartbeatTimedOut,
     LeadershipMoved,
+    RequestTimedOut,
 )
 from quorate.controller.mutation_quota import MutationQuota
 from quorate.controller.refusal import Refusal
@@ -46,7 +48,7 @@ from quorate.controller.sessions import Sessions
 from quorate.controller.settings import ControllerSettings
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.records import NoOpRecord
-from quorate.metadata.sections import Section, encode_sections
+from quorate.metadata.sections import SECTION_BYTES_MAX, Section, encode_sections
 from quorate.protocol.api.admin import AlterConfigsRequest, IncrementalAlterConfigsRequest
 from quorate.protocol.api.brokers import BrokerHeartbeatRequest
 from quorate.protocol.api.security import (
@@ -62,8 +64,8 @@ __all__ = ["ActiveController", "Held", "Moment", "Work"]
 ELECTIONS_MAX: Final = 1000  # in one run of the balancer or the sweep; the rest follows soon
 _SOON_MS: Final = 10
 _AFTER_FAILURE_MS: Final = 60_000
-_TOKEN_SWEEP_MS: Final = 3_600_000
 _CONTENT_MAX: Final = 500
+_STALE_MAX: Final = 10_000  # incarnations of brokers
 _WITH_SECRETS: Final = (
     AlterConfigsRequest,
     AlterUserScramCredentialsRequest,
@@ -74,11 +76,13 @@ _WITH_SECRETS: Final = (
 
 
 class Moment(NamedTuple):
-    """Now: monotonic, by the clock on the wall, and by the log: the offset that the next record will get."""
+    """Now: monotonic, by the clock on the wall, and by the quorum: the offset that the next record will get,
+    and the ids of those who vote."""
 
     ms: float
     wall_ms: int
     next_offset: int
+    voters: tuple[int, ...] = ()
 
 
 class Held(NamedTuple):
@@ -137,6 +141,8 @@ class ActiveController:
         self._held: deque[tuple[int, Held]] = deque()  # with the offset of the last record to be committed
         self._timers = self._start_timers(now.ms)
         self._expiry_from_ms = 0.0  # nobody is fenced for silence before that
+        # Incarnations (id and epoch) that were told to be stale, and which epoch is registered instead.
+        self._stale: dict[tuple[int, int], int] = {}
 
     # Steps
 
@@ -161,10 +167,9 @@ class ActiveController:
         """One request, after everything that is due."""
         work = self.tick(now)
         waited_ms = now.ms - arrived_ms
-        if waited_ms > timeout_ms(request, self.settings):
-            if isinstance(request, BrokerHeartbeatRequest):
-                heartbeats.note_late_heartbeat(self.sessions, request, now.ms)
-                work.events.append(HeartbeatTimedOut(request.broker_id, request.broker_epoch, waited_ms))
+        patience_ms = timeout_ms(request, self.settings)
+        if waited_ms > patience_ms:
+            work.events.append(self._note_late(request, waited_ms, patience_ms, now))
             late = ApiError(ErrorCode.REQUEST_TIMED_OUT, f"it waited {waited_ms:.0f} ms to be looked at")
             work.replies.append(Held(token, refusal(request, late, asker.api_version)))
             return work
@@ -173,11 +178,11 @@ class ActiveController:
             decision = DECISIONS[type(request)](situation, request)
             sections = self._encode(decision)
         except ApiError as error:
-            if isinstance(error, Refusal) and error.event is not None:
+            if isinstance(error, Refusal) and self._is_news(error.event):
                 work.events.append(error.event)
             self._hold(work, token, refusal(request, error, asker.api_version))
         except Exception as error:  # whatever it is, it is the problem of this request alone
-            work.events.append(DecisionFailed(type(request).__name__, repr(error), _content(request)))
+            work.events.append(_failed(error, request))
             failed = ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the controller failed to decide; see its log")
             self._hold(work, token, refusal(request, failed, asker.api_version))
         else:
@@ -243,6 +248,7 @@ class ActiveController:
             wall_ms=now.wall_ms,
             next_offset=self.next_offset,
             asker=Asker() if asker is None else asker,
+            voters=now.voters,
             mutations=self.mutations,
         )
 
@@ -252,6 +258,9 @@ class ActiveController:
         if decision.is_atomic:
             check_count(decision.records)
         sections = encode_sections(decision.records, self.image.metadata_version, records_max=RECORDS_MAX)
+        if any(len(section.data) > SECTION_BYTES_MAX for section in sections):
+            reason = f"one of its records would take more than {SECTION_BYTES_MAX} bytes: say less"
+            raise ApiError(ErrorCode.POLICY_VIOLATION, reason)
         if decision.is_atomic and len(sections) > 1:
             reason = f"its {count_records(decision.records)} records do not fit into one batch"
             raise ApiError(ErrorCode.POLICY_VIOLATION, reason)
@@ -270,6 +279,27 @@ class ActiveController:
         if decision.then is not None:
             decision.then(self.next_offset - 1)
         work.events.extend(decision.events)
+
+    def _note_late(self, request: Request, waited_ms: float, patience_ms: float, now: Moment) -> Event:
+        """A request waited too long. Of a heartbeat it counts that it came."""
+        if isinstance(request, BrokerHeartbeatRequest):
+            heartbeats.note_late_heartbeat(self.sessions, request, now.ms)
+            return HeartbeatTimedOut(request.broker_id, request.broker_epoch, round(waited_ms))
+        return RequestTimedOut(type(request).__name__, round(waited_ms), round(patience_ms))
+
+    def _is_news(self, event: Event) -> bool:
+        """A process that was replaced goes on sending heartbeats: it is told each time, and we hear it once,
+        until another epoch is registered."""
+        if not isinstance(event, HeartbeatRefused):
+            return True
+        incarnation = event.broker_id, event.epoch
+        if self._stale.get(incarnation) == event.registered_epoch:
+            return False
+        self._stale.pop(incarnation, None)
+        if len(self._stale) >= _STALE_MAX:
+            del self._stale[next(iter(self._stale))]
+        self._stale[incarnation] = event.registered_epoch
+        return True
 
     def _hold(self, work: Work, token: object, reply: Response) -> None:
         last_offset = self.next_offset - 1
@@ -302,7 +332,7 @@ class ActiveController:
             timers.append(
                 _Timer(
                     "tokens",
-                    _TOKEN_SWEEP_MS,
+                    settings.delegation_token_expiry_check_interval_ms,
                     lambda situation: (tokens.sweep_tokens(situation), True),
                     now_ms,
                 )
@@ -315,7 +345,7 @@ class ActiveController:
             decision, is_done = decide(self._situation(now))
             sections = [] if decision is None else self._encode(decision)
         except Exception as error:
-            work.events.append(DecisionFailed(name, repr(error), ""))
+            work.events.append(DecisionFailed(name, repr(error), "", _where(error)))
             return _AFTER_FAILURE_MS
         if decision is not None:
             self._apply(work, decision, sections)
@@ -336,9 +366,23 @@ class ActiveController:
         return decision, count_records(found.records) < ELECTIONS_MAX
 
 
-def _content(request: Request) -> str:
-    """What a request said, for the log; but not if it may have said a secret."""
-    return "" if isinstance(request, _WITH_SECRETS) else repr(request)[:_CONTENT_MAX]
+def _failed(error: Exception, request: Request) -> DecisionFailed:
+    """What there is to say about a bug; but nothing of what was said in secret, which errors may repeat."""
+    name = type(request).__name__
+    if isinstance(request, _WITH_SECRETS):
+        return DecisionFailed(name, type(error).__name__, "", _where(error))
+    return DecisionFailed(name, repr(error), repr(request)[:_CONTENT_MAX], _where(error))
+
+
+def _where(error: Exception) -> str:
+    """The innermost function that an exception went through, and the line there."""
+    found = error.__traceback__
+    while found is not None and found.tb_next is not None:
+        found = found.tb_next
+    if found is None:
+        return ""
+    frame = found.tb_frame
+    return f"{frame.f_globals.get('__name__')}.{frame.f_code.co_qualname}:{found.tb_lineno}"
 
 
 def _expire(situation: Situation) -> tuple[Decision | None, bool]:

@@ -67,6 +67,7 @@ class Situation:
     wall_ms: int
     next_offset: int  # where the first record of this decision will stand
     asker: Asker = field(default_factory=Asker)
+    voters: tuple[int, ...] = ()  # the ids of all controllers that vote, registered or not
     mutations: MutationQuota | None = None  # None where nobody is held back
 
 

@@ -7,11 +7,12 @@ of Apache Kafka's messages where operators know them; `to_json` is what the jour
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from quorate.protocol.types import Uuid
 
 __all__ = [
+    "SHUT_DOWN",
     "BrokerFenced",
     "BrokerRegistered",
     "BrokerUnfenced",
@@ -25,23 +26,31 @@ __all__ = [
     "HeartbeatRefused",
     "HeartbeatTimedOut",
     "LeadershipMoved",
+    "QueueFilled",
     "RegistrationRefused",
+    "RequestTimedOut",
     "ShutdownGranted",
     "ShutdownStarted",
     "ShutdownWaiting",
     "UnfenceWithheld",
 ]
 
+SHUT_DOWN: Final = "shut down"  # a broker was fenced because it asked to go, and may
+
 
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something happened. Subclasses say what."""
 
-    is_warning: ClassVar[bool] = False
+    warns: ClassVar[bool] = False  # whether something is wrong when it happens
 
     @property
     def kind(self) -> str:
         return type(self).__name__
+
+    @property
+    def is_warning(self) -> bool:
+        return self.warns
 
     def line(self) -> str:
         raise NotImplementedError
@@ -79,14 +88,14 @@ class BrokerRegistered(Event):
 
 @dataclass(frozen=True, slots=True)
 class RegistrationRefused(Event):
-    is_warning: ClassVar[bool] = True
+    warns: ClassVar[bool] = True
     broker_id: int
     incarnation_id: Uuid
     check: str
     error: str
     reason: str
     registered_epoch: int  # of whoever holds the id, -1 if nobody does
-    ms_since_heartbeat: float | None
+    ms_since_heartbeat: int | None
 
     def line(self) -> str:
         return (
@@ -98,15 +107,20 @@ class RegistrationRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class BrokerFenced(Event):
-    is_warning: ClassVar[bool] = True
+    warns: ClassVar[bool] = True
     broker_id: int
     epoch: int
-    check: str  # missed heartbeats, asked to be fenced, shut down, registered anew
-    ms_since_heartbeat: float | None
+    check: str  # missed heartbeats, asked to be fenced, registered anew, ...; `SHUT_DOWN` if all is well
+    ms_since_heartbeat: int | None
     session_timeout_ms: int
     partitions: int  # that it was in sync for
     leaderships: int  # that it lost
     leaderless: int  # that nobody could take over
+    unclean: int = 0  # that were taken over by those who may lack records
+
+    @property
+    def is_warning(self) -> bool:
+        return self.check != SHUT_DOWN
 
     def line(self) -> str:
         why = " due to missed heartbeats" if self.check == "missed heartbeats" else f": {self.check}"
@@ -114,6 +128,7 @@ class BrokerFenced(Event):
             f"Fencing broker {self.broker_id} at epoch {self.epoch}{why}"
             f" ms_since_heartbeat={self.ms_since_heartbeat} session_timeout_ms={self.session_timeout_ms}"
             f" partitions={self.partitions} leaderships={self.leaderships} leaderless={self.leaderless}"
+            f" unclean={self.unclean}"
         )
 
 
@@ -124,12 +139,14 @@ class BrokerUnfenced(Event):
     metadata_offset: int
     registration_offset: int
     leaderships: int  # of partitions that had nobody to lead them
+    unclean: int = 0  # of these, where it may lack records
 
     def line(self) -> str:
         return (
             f"The request from broker {self.broker_id} to unfence has been granted because it has caught up"
             f" with the offset of its register broker record {self.registration_offset}"
             f" epoch={self.epoch} metadata_offset={self.metadata_offset} leaderships={self.leaderships}"
+            f" unclean={self.unclean}"
         )
 
 
@@ -150,7 +167,7 @@ class UnfenceWithheld(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatRefused(Event):
-    is_warning: ClassVar[bool] = True
+    warns: ClassVar[bool] = True
     broker_id: int
     epoch: int
     registered_epoch: int  # -1 if it is not registered
@@ -171,16 +188,42 @@ class HeartbeatRefused(Event):
 class HeartbeatTimedOut(Event):
     """A heartbeat waited too long to be looked at; it counts as a sign of life and no more."""
 
-    is_warning: ClassVar[bool] = True
+    warns: ClassVar[bool] = True
     broker_id: int
     epoch: int
-    waited_ms: float
+    waited_ms: int
 
     def line(self) -> str:
         return (
             f"Heartbeat of broker {self.broker_id} at epoch {self.epoch} timed out in the queue"
-            f" waited_ms={self.waited_ms:.0f}"
+            f" waited_ms={self.waited_ms}"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RequestTimedOut(Event):
+    """A request waited longer to be looked at than its sender wants to wait; it was not begun."""
+
+    warns: ClassVar[bool] = True
+    request: str
+    waited_ms: int
+    timeout_ms: int
+
+    def line(self) -> str:
+        return (
+            f"{self.request} timed out in the queue waited_ms={self.waited_ms} timeout_ms={self.timeout_ms}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFilled(Event):
+    """As many requests wait as may: until there is room others are refused. Said once for each time."""
+
+    warns: ClassVar[bool] = True
+    waiting: int
+
+    def line(self) -> str:
+        return f"The queue of the controller is full, requests are refused waiting={self.waiting}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,12 +234,13 @@ class ShutdownStarted(Event):
     leaderships: int
     leaderless: int
     controlled_shutdown_offset: int
+    unclean: int = 0
 
     def line(self) -> str:
         return (
             f"Broker {self.broker_id} at epoch {self.epoch} has asked to shut down:"
             f" partitions={self.partitions} leaderships={self.leaderships} leaderless={self.leaderless}"
-            f" controlled_shutdown_offset={self.controlled_shutdown_offset}"
+            f" unclean={self.unclean} controlled_shutdown_offset={self.controlled_shutdown_offset}"
         )
 
 
@@ -236,11 +280,12 @@ class BrokerUnregistered(Event):
     epoch: int
     partitions: int
     leaderless: int
+    unclean: int = 0
 
     def line(self) -> str:
         return (
             f"Unregistered broker {self.broker_id} at epoch {self.epoch}"
-            f" partitions={self.partitions} leaderless={self.leaderless}"
+            f" partitions={self.partitions} leaderless={self.leaderless} unclean={self.unclean}"
         )
 
 
@@ -255,17 +300,19 @@ class ControllerRegistered(Event):
 
 @dataclass(frozen=True, slots=True)
 class DirectoriesFailed(Event):
-    is_warning: ClassVar[bool] = True
+    warns: ClassVar[bool] = True
     broker_id: int
     epoch: int
     directories: tuple[str, ...]
     partitions: int
     leaderless: int
+    unclean: int = 0
 
     def line(self) -> str:
         return (
             f"Log directories of broker {self.broker_id} went offline: {', '.join(self.directories)}"
             f" epoch={self.epoch} partitions={self.partitions} leaderless={self.leaderless}"
+            f" unclean={self.unclean}"
         )
 
 
@@ -317,10 +364,11 @@ class ControllerResigned(Event):
 class DecisionFailed(Event):
     """A decision ended with an exception that nobody foresaw. Its request failed, nothing else."""
 
-    is_warning: ClassVar[bool] = True
+    warns: ClassVar[bool] = True
     request: str
     error: str
     content: str
+    where: str = ""  # the function that raised it, and the line there
 
     def line(self) -> str:
-        return f"{self.request} failed unexpectedly: {self.error} request={self.content}"
+        return f"{self.request} failed unexpectedly: {self.error} where={self.where} request={self.content}"

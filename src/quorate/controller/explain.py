@@ -46,7 +46,7 @@ class Standing:
     metadata_offset: int = -1
     controlled_shutdown_offset: int = -1
     want_fence: bool = False
-    ms_since_heartbeat: float | None = None
+    ms_since_heartbeat: int | None = None
     session_timeout_ms: int = -1
 
     def to_json(self) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _explain(
     why: Why,
     broker: BrokerRegistration,
     session: Session,
-    silent_ms: float | None,
+    silent_ms: int | None,
     settings: ControllerSettings,
 ) -> str:
     match why:
@@ -123,7 +123,7 @@ def _explain(
             )
         case Why.SILENT:
             return (
-                f"Broker {broker.id} has been silent for {silent_ms:.0f} ms, and"
+                f"Broker {broker.id} has been silent for {silent_ms} ms, and"
                 f" {settings.broker_session_timeout_ms} ms are allowed. Its next heartbeat brings it back."
             )
         case Why.NO_DIRECTORY:

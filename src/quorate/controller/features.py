@@ -7,7 +7,7 @@ that brought new ones. `kraft.version` is not a record of this log, the quorum k
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Final, NamedTuple
 
@@ -102,10 +102,8 @@ def finalized(image: ClusterImage, kraft_version: int = 0) -> dict[str, int]:
 # Updates
 
 
-def decide_update_features(
-    situation: Situation, request: UpdateFeaturesRequest, voters: Collection[int] = ()
-) -> Decision:
-    """All of the updates or none. `voters` must all have said what they support, where they can."""
+def decide_update_features(situation: Situation, request: UpdateFeaturesRequest) -> Decision:
+    """All of the updates or none. All voters must have said what they support, where they can."""
     image = situation.image
     is_old = situation.asker.api_version == 0
     proposed = finalized(image) | {one.feature: one.max_version_level for one in request.feature_updates}
@@ -115,7 +113,7 @@ def decide_update_features(
         if update.feature in seen:
             raise _refused(update, "it stands more than once in the request")
         seen.add(update.feature)
-        records += _update(situation, update, proposed, voters, is_old)
+        records += _update(situation, update, proposed, is_old)
     records.sort(key=_metadata_version_first)
     if proposed.get(ELR_VERSION, 0) > 0 and not image.is_elr_enabled:
         records = [*_min_isr_for_all(image, situation.settings), *records]
@@ -133,7 +131,6 @@ def _update(
     situation: Situation,
     update: UpdateFeaturesRequest.FeatureUpdateKey,
     proposed: Mapping[str, int],
-    voters: Collection[int],
     is_old: bool,
 ) -> list[Record]:
     """The record of one update, if it is allowed and changes anything."""
@@ -148,7 +145,7 @@ def _update(
         is_higher_allowed = direction is Direction.UPGRADE
     if level < 0:
         raise _refused(update, "a level cannot be below 0")
-    reason = next(_reasons_not_supported(situation, name, level, voters), None)
+    reason = next(_reasons_not_supported(situation, name, level), None)
     if reason is not None:
         raise _refused(update, reason)
     if level < now and not is_lower_allowed:
@@ -182,9 +179,7 @@ def _direction(update: UpdateFeaturesRequest.FeatureUpdateKey) -> Direction:
         raise _refused(update, f"there is no upgrade type {update.upgrade_type}") from None
 
 
-def _reasons_not_supported(
-    situation: Situation, name: str, level: int, voters: Collection[int]
-) -> Iterator[str]:
+def _reasons_not_supported(situation: Situation, name: str, level: int) -> Iterator[str]:
     image, settings = situation.image, situation.settings
     yield from _reason(f"controller {settings.node_id}", settings.features, name, level)
     for broker in image.brokers.values():
@@ -194,7 +189,7 @@ def _reasons_not_supported(
     for controller in image.controllers.values():
         if controller.id != settings.node_id:
             yield from _reason(f"controller {controller.id}", controller.features, name, level)
-    for voter in sorted(voters):
+    for voter in sorted(situation.voters):
         if voter not in image.controllers and voter != settings.node_id:
             yield f"controller {voter} has not registered, and may not support it"
 

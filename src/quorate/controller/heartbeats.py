@@ -33,6 +33,7 @@ from typing import Final
 from quorate.controller import fencing
 from quorate.controller.decision import Change, Decision, Situation, count_records
 from quorate.controller.events import (
+    SHUT_DOWN,
     BrokerFenced,
     BrokerUnfenced,
     DirectoriesFailed,
@@ -315,6 +316,7 @@ def _unfence(beat: _Beat, _finding: Finding) -> Decision:
         metadata_offset=beat.request.current_metadata_offset,
         registration_offset=beat.broker.registration_offset,
         leaderships=found.leaderships,
+        unclean=found.unclean,
     )
     return beat.decision(State.UNFENCED, found.records, [event])
 
@@ -337,6 +339,7 @@ def _begin_shutdown(beat: _Beat, _finding: Finding) -> Decision:
         leaderships=found.leaderships,
         leaderless=found.leaderless,
         controlled_shutdown_offset=beat.situation.next_offset + count - 1,
+        unclean=found.unclean,
     )
     return beat.decision(State.CONTROLLED_SHUTDOWN, found.records, [event])
 
@@ -363,7 +366,7 @@ def _let_go(beat: _Beat, _finding: Finding) -> Decision:
     if beat.broker.is_fenced:  # there is nothing left that it could be taken out of
         return beat.decision(State.SHUTDOWN_NOW, events=[granted])
     found = fencing.fence(beat.situation, beat.broker.id)
-    event = _fenced(beat.situation, beat.broker, "shut down", found)
+    event = _fenced(beat.situation, beat.broker, SHUT_DOWN, found)
     return beat.decision(State.SHUTDOWN_NOW, found.records, [granted, event])
 
 
@@ -401,6 +404,7 @@ def _fail_directories(beat: _Beat) -> Decision:
         directories=tuple(str(one) for one in beat.failed),
         partitions=found.partitions,
         leaderless=found.leaderless,
+        unclean=found.unclean,
     )
     return beat.decision(beat.state, found.records, [event], check=beat.session.check)
 
@@ -436,4 +440,5 @@ def _fenced(
         partitions=found.partitions,
         leaderships=found.leaderships,
         leaderless=found.leaderless,
+        unclean=found.unclean,
     )

@@ -71,7 +71,7 @@ def refusal(request: Request, error: ApiError, version: int) -> Response:
     """The response that says so, in a version of it."""
     if isinstance(request, ElectLeadersRequest):
         return _refused_election(request, error, version)
-    return _REFUSALS[type(request)](request, error.code, error.message)
+    return _REFUSALS[type(request)](request, error.code, error.message or None)
 
 
 def _refused_election(request: ElectLeadersRequest, error: ApiError, version: int) -> ElectLeadersResponse:

@@ -103,7 +103,7 @@ def _objection_to_duplicate(situation: Situation, request: BrokerRegistrationReq
     waited_ms = _ms_since_heartbeat(situation, holder)
     return (
         f"the id is held by incarnation {holder.incarnation_id} at epoch {holder.epoch}, which was heard of"
-        f" {waited_ms:.0f} ms ago. It is free once that one has been shut down, or has been silent for"
+        f" {waited_ms} ms ago. It is free once that one has been shut down, or has been silent for"
         f" {situation.sessions.timeout_ms} ms; if both shall run, give one of them another node.id"
     )
 
@@ -272,6 +272,7 @@ def _register(
                 partitions=cleared.partitions,
                 leaderships=cleared.leaderships,
                 leaderless=cleared.leaderless,
+                unclean=cleared.unclean,
             )
         )
     events.append(
@@ -346,7 +347,7 @@ def _refuse(situation: Situation, request: BrokerRegistrationRequest, check: Che
     return Refusal(check.error, f"broker {request.broker_id} cannot be registered: {reason}", event)
 
 
-def _ms_since_heartbeat(situation: Situation, broker: BrokerRegistration) -> float | None:
+def _ms_since_heartbeat(situation: Situation, broker: BrokerRegistration) -> int | None:
     return situation.sessions.silence_ms(broker.id, broker.epoch, situation.now_ms)
 
 

@@ -49,9 +49,9 @@ class Session:
     has_left: bool = False  # it was allowed to shut down
     deadline_ms: float = math.inf  # under which it stands in the heap; infinity if nobody waits for it
 
-    def ms_since_contact(self, now_ms: float) -> float | None:
-        """None if it was never heard of, or is gone."""
-        return None if self.contact_ms == _NEVER else now_ms - self.contact_ms
+    def ms_since_contact(self, now_ms: float) -> int | None:
+        """In whole milliseconds, for people; None if it was never heard of, or is gone."""
+        return None if self.contact_ms == _NEVER else round(now_ms - self.contact_ms)
 
 
 class Sessions:
@@ -85,7 +85,7 @@ class Sessions:
             return False
         return session.contact_ms + self.timeout_ms >= now_ms
 
-    def silence_ms(self, broker_id: int, epoch: int, now_ms: float) -> float | None:
+    def silence_ms(self, broker_id: int, epoch: int, now_ms: float) -> int | None:
         """How long ago this incarnation was heard of; None if it never was, or is gone."""
         session = self._sessions.get(broker_id)
         return session.ms_since_contact(now_ms) if session is not None and session.epoch == epoch else None

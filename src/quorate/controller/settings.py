@@ -42,3 +42,7 @@ class ControllerSettings:
     kraft_version: int = 1
     """The level of `kraft.version`, which the quorum keeps in control records of its own."""
     delegation_token_secret: bytes = b""
+    delegation_token_max_lifetime_ms: int = 604_800_000
+    delegation_token_expiry_time_ms: int = 86_400_000
+    """How long a token lives that is not renewed, and by how much a renewal extends that."""
+    delegation_token_expiry_check_interval_ms: int = 3_600_000

@@ -38,8 +38,6 @@ __all__ = [
     "token_hmac",
 ]
 
-LIFETIME_MS_MAX: Final = 7 * 24 * 3600 * 1000  # Kafka's delegation.token.max.lifetime.ms
-RENEWAL_MS: Final = 24 * 3600 * 1000  # Kafka's delegation.token.expiry.time.ms
 _NEVER_MS: Final = (1 << 63) - 1
 _ANONYMOUS: Final = "User:ANONYMOUS"
 _USER: Final = "User"
@@ -56,8 +54,8 @@ def decide_create_token(situation: Situation, request: CreateDelegationTokenRequ
         if renewer.principal_type != _USER:
             reason = f"a token is renewed by principals of type {_USER}, not {shown(renewer.principal_type)}"
             raise ApiError(ErrorCode.INVALID_PRINCIPAL_TYPE, reason)
-    now_ms = situation.wall_ms
-    lifetime_ms = LIFETIME_MS_MAX
+    now_ms, settings = situation.wall_ms, situation.settings
+    lifetime_ms = settings.delegation_token_max_lifetime_ms
     if request.max_lifetime_ms > 0:
         lifetime_ms = min(lifetime_ms, request.max_lifetime_ms)
     token_id = str(new_id(situation.random))
@@ -67,7 +65,7 @@ def decide_create_token(situation: Situation, request: CreateDelegationTokenRequ
         renewers=[f"{one.principal_type}:{one.principal_name}" for one in request.renewers],
         issue_timestamp=now_ms,
         max_timestamp=now_ms + lifetime_ms,
-        expiration_timestamp=now_ms + min(lifetime_ms, RENEWAL_MS),
+        expiration_timestamp=now_ms + min(lifetime_ms, settings.delegation_token_expiry_time_ms),
         token_id=token_id,
     )
     owner_type, owner_name = _parts(owner)
@@ -83,7 +81,7 @@ def decide_create_token(situation: Situation, request: CreateDelegationTokenRequ
         expiry_timestamp_ms=token.expiration_timestamp,
         max_timestamp_ms=token.max_timestamp,
         token_id=token_id,
-        hmac=token_hmac(situation.settings.delegation_token_secret, token_id),
+        hmac=token_hmac(settings.delegation_token_secret, token_id),
         throttle_time_ms=0,
     )
     return Decision(reply=reply, records=[token])
@@ -93,7 +91,7 @@ def decide_renew_token(situation: Situation, request: RenewDelegationTokenReques
     """A token lives longer, but not beyond its life."""
     token = _held(situation, request.hmac)
     _check_alive(situation, token)
-    period_ms = RENEWAL_MS
+    period_ms = situation.settings.delegation_token_expiry_time_ms
     if request.renew_period_ms > 0:
         period_ms = min(period_ms, request.renew_period_ms)
     renewed = _ending(token, situation.wall_ms + period_ms)

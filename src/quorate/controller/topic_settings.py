@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
+from quorate.controller.config_definitions import TOPIC_CONFIGS
 from quorate.controller.settings import ControllerSettings
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
 
@@ -12,21 +12,34 @@ __all__ = ["MIN_ISR", "UNCLEAN", "allows_unclean", "effective", "min_isr"]
 
 MIN_ISR: Final = "min.insync.replicas"
 UNCLEAN: Final = "unclean.leader.election.enable"
-_BUILT_IN: Final[Mapping[str, str]] = {MIN_ISR: "1", UNCLEAN: "false"}
 
 
 def effective(image: ClusterImage, settings: ControllerSettings, topic: str, key: str) -> str:
-    """The value that counts: the topic's own, this node's dynamic one, the cluster's, this node's file's."""
+    """The value that counts: the topic's own, this node's dynamic one, the cluster's, this node's file's.
+
+    One that makes no sense does not count. Those of brokers can be anything (`${file:...}` stands for what is
+    in a file of theirs), and no fencing may fail because of it.
+    """
     for resource in ((TOPIC, topic), (BROKER, str(settings.node_id)), CLUSTER_DEFAULT):
         value = image.configs.get(resource, {}).get(key)
-        if value is not None:
+        if value is not None and _makes_sense(key, value):
             return value
-    return settings.topic_defaults.get(key, _BUILT_IN[key])
+    default = TOPIC_CONFIGS[key].default
+    assert default is not None
+    return settings.topic_defaults.get(key, default)
+
+
+def _makes_sense(key: str, value: str) -> bool:
+    try:
+        TOPIC_CONFIGS[key].read(value)
+    except ValueError:
+        return False
+    return True
 
 
 def allows_unclean(image: ClusterImage, settings: ControllerSettings, topic: str) -> bool:
     """Whether a replica that may lack records can be made the leader if there is no other."""
-    return effective(image, settings, topic, UNCLEAN).lower() == "true"
+    return effective(image, settings, topic, UNCLEAN).strip().lower() == "true"
 
 
 def min_isr(image: ClusterImage, settings: ControllerSettings, topic: str) -> int:

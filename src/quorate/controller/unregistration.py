@@ -25,7 +25,7 @@ def decide_unregistration(situation: Situation, request: UnregisterBrokerRequest
         raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, reason)
     found = fencing.unregister(situation, broker.id)
     check_count(found.records)
-    event = BrokerUnregistered(broker.id, broker.epoch, found.partitions, found.leaderless)
+    event = BrokerUnregistered(broker.id, broker.epoch, found.partitions, found.leaderless, found.unclean)
     sessions = situation.sessions
     return Decision(
         reply=UnregisterBrokerResponse(throttle_time_ms=0, error_code=ErrorCode.NONE, error_message=None),

@@ -37,6 +37,8 @@ class Creations:
     def __init__(self, topics: Topics, table: PartitionTable) -> None:
         self._topics = topics
         self._table = table
+        # What nobody knows among the records: its place, its value, and the reason.
+        self.unknown: list[tuple[int, bytes, Exception]] = []
         self._topic_places: dict[int, int] = {}  # of the topics that were added meanwhile, by slot
         self._groups: list[tuple[Column, NewPartitions]] = []
         self._singles: list[tuple[int, int, int, Partition]] = []  # place, slot, partition id

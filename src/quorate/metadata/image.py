@@ -24,7 +24,7 @@ from quorate.metadata.distinct_ids import as_words
 from quorate.metadata.errors import ImageError
 from quorate.metadata.partition import Partition, changed_by, partition_from
 from quorate.metadata.partition_changes import PartitionChanges
-from quorate.metadata.partitions import PartitionTable, Rows
+from quorate.metadata.partitions import PARTITION_ID_MAX, REPLICAS_MAX, PartitionTable, Rows
 from quorate.metadata.replay import apply_batch, apply_snapshot
 from quorate.metadata.sections import Section
 from quorate.metadata.snapshot_records import snapshot_sections
@@ -160,13 +160,16 @@ class ClusterImage:
     def apply_changes(self, changes: Sequence[Record | PartitionChanges], base_offset: int) -> None:
         """What was decided on this image, the first record of it at an offset."""
         offset = base_offset
+        created = _created(changes)
         for change in changes:
             if isinstance(change, PartitionChanges):
                 self._apply_partition_changes(change, offset)
                 offset += len(change)
-            else:
-                self.apply(change, offset)
-                offset += 1
+                continue
+            if isinstance(change, r.PartitionRecord):
+                self._reserve(change.topic_id, created.pop(change.topic_id, ()))
+            self.apply(change, offset)
+            offset += 1
 
     def apply_unknown(self, value: bytes, reason: Exception) -> None:
         """A record of a kind, or a version, that we do not know."""
@@ -191,6 +194,14 @@ class ClusterImage:
         else:
             for at, record in enumerate(changes.records()):
                 self.apply(record, offset + at)
+
+    def _reserve(self, topic_id: Uuid, partitions: Sequence[r.PartitionRecord]) -> None:
+        """Makes room for partitions of a topic all at once, which takes less than one after the other."""
+        topic = self.topics.by_id.get(topic_id)
+        if topic is not None and self._transaction is None and len(partitions) > 1:
+            last = min(PARTITION_ID_MAX, max(one.partition_id for one in partitions))
+            replicas = min(REPLICAS_MAX, max(len(one.replicas) for one in partitions))
+            self.partitions.reserve(topic.slot, last + 1, replicas)
 
     def _are_ours(self, changes: PartitionChanges) -> bool:
         """Whether the rows of changes are still those that they were decided for, and in our table."""
@@ -381,6 +392,15 @@ class ClusterImage:
 
     def _ignore(self, _record: Record, _offset: int) -> None:
         """Nothing follows from it."""
+
+
+def _created(changes: Sequence[Record | PartitionChanges]) -> dict[Uuid, list[r.PartitionRecord]]:
+    """The new partitions among changes, by topic."""
+    found: dict[Uuid, list[r.PartitionRecord]] = {}
+    for change in changes:
+        if isinstance(change, r.PartitionRecord):
+            found.setdefault(change.topic_id, []).append(change)
+    return found
 
 
 class FrozenImage:

@@ -65,7 +65,7 @@ def partition_from(record: PartitionRecord) -> Partition:
         partition_epoch=record.partition_epoch,
         removing=tuple(record.removing_replicas),
         adding=tuple(record.adding_replicas),
-        elr=tuple(record.eligible_leader_replicas or ()),
+        elr=_among(record.replicas, record.eligible_leader_replicas or ()),
         last_known_leader=_last_known(record.last_known_elr),
         is_recovering=record.leader_recovery_state == 1,
     )
@@ -90,12 +90,17 @@ def changed_by(before: Partition, record: PartitionChangeRecord) -> Partition:
         partition_epoch=before.partition_epoch + 1,
         removing=before.removing if removing is None else tuple(removing),
         adding=before.adding if adding is None else tuple(adding),
-        elr=before.elr if elr is None else tuple(elr),
+        elr=_among(replicas, before.elr if elr is None else elr),
         last_known_leader=(
             before.last_known_leader if record.last_known_elr is None else _last_known(record.last_known_elr)
         ),
         is_recovering=before.is_recovering if recovering == -1 else recovering == 1,
     )
+
+
+def _among(replicas: Sequence[int], some: Sequence[int]) -> tuple[int, ...]:
+    """Apache's controllers may keep a replica eligible that a reassignment has taken away."""
+    return tuple(one for one in some if one in replicas)
 
 
 def _last_known(members: list[int] | None) -> int:

@@ -142,17 +142,17 @@ class PartitionTable:
     def put(self, topic: int, partition_id: int, partition: Partition) -> None:
         """Adds a partition, or replaces what is known of it."""
         check(partition_id, partition)
-        run = self.reserve(topic, partition_id + 1, len(partition.replicas))
+        count, run = partition_id + 1, self.runs.get(topic)
+        # Twice the room, for those who add one partition after the other.
+        capacity = count if run is None or count <= run.capacity else max(count, 2 * run.capacity)
+        run = self._reserve(topic, count, len(partition.replicas), capacity)
         self.make_room_for_directories(partition.directories)
         numbers = [self.directory_ids.number(one) for one in partition.directories]
         self.blocks[run.width].put(run.start + partition_id, topic, partition, numbers)
 
     def reserve(self, topic: int, count: int, replicas: int) -> Run:
-        """Sees to it that a topic has rows for so many partitions with so many replicas."""
-        run = self.runs.get(topic)
-        # Twice the room, for those who add one partition after the other.
-        capacity = count if run is None or count <= run.capacity else max(count, 2 * run.capacity)
-        return self._reserve(topic, count, replicas, capacity)
+        """Sees to it that a topic has rows for so many partitions with so many replicas, and no more."""
+        return self._reserve(topic, count, replicas, count)
 
     def _reserve(self, topic: int, count: int, replicas: int, capacity: int) -> Run:
         width = width_for(replicas)
@@ -308,7 +308,7 @@ class PartitionTable:
         for width, more in fresh.items():
             self._block(width).make_room(more)
         for topic, count in counts.items():
-            self._reserve(topic, count, replicas[topic], count)
+            self.reserve(topic, count, replicas[topic])
         for group in groups:
             widths = self._widths[group.topics]
             rows = self._starts[group.topics] + group.partition_ids

@@ -13,7 +13,8 @@ not depend on partitions, so they are applied at once, and the partitions of man
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Final
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
@@ -89,15 +90,12 @@ def apply_snapshot(image: ClusterImage, batches: Iterable[Buffer], last_containe
             raise ImageError(f"a snapshot up to {last_contained_offset} with offsets missing in a batch")
         is_partition = stream.kinds() == r.PartitionRecord.__key__
         for at in np.flatnonzero(~is_partition).tolist():
-            record = _decoded(image, stream.value(at))
-            if record is not None and not isinstance(record, _OF_SNAPSHOTS):
+            record = _decoded(stream.value(at))
+            if not isinstance(record, (*_OF_SNAPSHOTS, _Unknown)):
                 name = type(record).__name__
                 raise ImageError(f"a snapshot with a {name}, which says what happened and not what is")
-            if isinstance(record, r.PartitionRecord):
-                creations.add(record, place + at)
-            elif record is not None:
-                _apply(image, creations, record, last_contained_offset, place + at)
-        _gather(image, creations, stream, np.flatnonzero(is_partition), place)
+            _apply_between(image, creations, record, last_contained_offset, place + at)
+        _gather(creations, stream, np.flatnonzero(is_partition), place)
         place += len(stream)
     _put(image, creations)
 
@@ -141,20 +139,27 @@ def _apply_each(image: ClusterImage, stream: RecordStream, at: Column) -> None:
 
 
 def _apply_value(image: ClusterImage, value: bytes, offset: int) -> None:
-    record = _decoded(image, value)
-    if record is not None:
+    record = _decoded(value)
+    if isinstance(record, _Unknown):
+        image.apply_unknown(*record)
+    else:
         image.apply(record, offset)
 
 
-def _decoded(image: ClusterImage, value: bytes) -> Record | None:
-    """The record; None if it is of a kind that we do not know, which the image has then dealt with."""
+class _Unknown(NamedTuple):
+    """A record of a kind, or a version, that we do not know."""
+
+    value: bytes
+    reason: ProtocolError
+
+
+def _decoded(value: bytes) -> Record | _Unknown:
     try:
         return decode_record(value)[0]
     except ProtocolError as error:
         if error.code is not ErrorCode.UNSUPPORTED_VERSION:
             raise ImageError(f"a record that is not one: {error}") from error
-        image.apply_unknown(value, error)
-        return None
+        return _Unknown(value, error)
 
 
 # In bulk
@@ -183,33 +188,40 @@ def _change_at(stream: RecordStream, at: int) -> r.PartitionChangeRecord | None:
 def _apply_creations(image: ClusterImage, stream: RecordStream, at: Column, is_partition: Column) -> None:
     creations = Creations(image.topics, image.partitions)
     for one in at[~is_partition].tolist():
-        record = _decoded(image, stream.value(one))
-        if record is not None:
-            _apply(image, creations, record, int(stream.offsets[one]), one)
-    _gather(image, creations, stream, at[is_partition], 0)
+        _apply_between(image, creations, _decoded(stream.value(one)), int(stream.offsets[one]), one)
+    _gather(creations, stream, at[is_partition], 0)
     _put(image, creations)
 
 
-def _apply(image: ClusterImage, creations: Creations, record: Record, offset: int, place: int) -> None:
-    """Applies a record that stands between those of new partitions."""
-    image.apply(record, offset)
-    if isinstance(record, r.TopicRecord):
-        creations.note_topic(image.topics.by_id[record.topic_id].slot, place)
-
-
-def _gather(
-    image: ClusterImage, creations: Creations, stream: RecordStream, at: Column, first_place: int
+def _apply_between(
+    image: ClusterImage, creations: Creations, record: Record | _Unknown, offset: int, place: int
 ) -> None:
+    """Applies a record that stands between those of new partitions."""
+    if isinstance(record, _Unknown):
+        creations.unknown.append((place, *record))
+    elif isinstance(record, r.PartitionRecord):
+        creations.add(record, place)
+    else:
+        image.apply(record, offset)
+        if isinstance(record, r.TopicRecord):
+            creations.note_topic(image.topics.by_id[record.topic_id].slot, place)
+
+
+def _gather(creations: Creations, stream: RecordStream, at: Column, first_place: int) -> None:
     rectangles, rest = read_rectangles(stream, at)
     unusual = [one.at for one in rectangles if not creations.add_rectangle(one, one.at + first_place)]
     for one in np.sort(np.concatenate([rest, *unusual])).tolist():
-        record = _decoded(image, stream.value(one))
-        if record is not None:
+        record = _decoded(stream.value(one))
+        if isinstance(record, _Unknown):
+            creations.unknown.append((one + first_place, *record))
+        else:
             assert isinstance(record, r.PartitionRecord)
             creations.add(record, one + first_place)
 
 
 def _put(image: ClusterImage, creations: Creations) -> None:
+    for _, value, reason in sorted(creations.unknown, key=itemgetter(0)):
+        image.apply_unknown(value, reason)
     slots, partition_ids = creations.put()
     if image.touched is not None and len(slots):
         image.touched.note_partitions(image.topics.ids[slots], partition_ids)

@@ -36,6 +36,9 @@ class Account(Observer):
     def handled(self, waited_ms: float, took_ms: float) -> None:
         self._metrics.handled(waited_ms, took_ms)
 
+    def led(self, _leader_id: int) -> None:
+        self._metrics.new_active_controllers += 1
+
 
 @dataclass(frozen=True, slots=True)
 class View:

@@ -30,7 +30,7 @@ class VoterView:
     id: int
     log_end_offset: int | None
     lag: int | None  # offsets behind the leader
-    ms_since_fetch: float | None  # None for the leader itself, and for one that has not fetched yet
+    ms_since_fetch: int | None  # None for the leader itself, and for one that has not fetched yet
     is_caught_up: bool | None
 
 
@@ -109,7 +109,7 @@ def _voter_view(quorum: Quorum, voter_id: int, now: Now) -> VoterView:
     progress = progress_of(role.replicas, quorum.voters.latest, voter.key)
     if progress.offset < 0:
         return VoterView(voter_id, None, None, None, False)
-    ms_since_fetch = now.ms - progress.last_fetch_ms
+    ms_since_fetch = round(now.ms - progress.last_fetch_ms)
     tolerated_ms = quorum.settings.fetch_timeout_ms
     is_caught_up = (
         ms_since_fetch <= tolerated_ms

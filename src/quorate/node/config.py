@@ -1,8 +1,9 @@
 """The configuration of a node: a file with the keys of Kafka's `server.properties`.
 
-`SETTINGS` has a line for every key that we know: how its value is read, what is allowed, and its default. A
-value that is not allowed is an error that names file, key, value and what is; a key that is not known is a
-warning, because files that were written for Apache Kafka have many more.
+`SETTINGS` has a line for every key that we know: how its value is read, what is allowed, and its default. The
+keys that say what topics have that do not say otherwise, `log.retention.hours` and others, are those of
+`controller.config_definitions`. A value that is not allowed is an error that names file, key, value and what
+is; a key that is not known is a warning, because files that were written for Apache Kafka have many more.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic_defaults
+from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
 from quorate.net.limits import Limits
 from quorate.raft.quorum import QuorumSettings
@@ -156,13 +159,19 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "default.replication.factor": Setting(_integer(1, 64), "a number from 1 to 64", 1),
     "num.partitions": _at_least(1, 1),
     "delete.topic.enable": _boolean(True),
-    "min.insync.replicas": Setting(lambda text: str(_integer(1)(text)), "a number from 1 on", ""),
-    "unclean.leader.election.enable": Setting(_true_or_false, "true or false", ""),
     "delegation.token.secret.key": Setting(str, "a secret", ""),
+    "delegation.token.max.lifetime.ms": _at_least(1, 604_800_000),
+    "delegation.token.expiry.time.ms": _at_least(1, 86_400_000),
+    "delegation.token.expiry.check.interval.ms": _at_least(1, 3_600_000),
     "quorate.admin.listener": Setting(_listener_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
     "socket.request.max.bytes": _at_least(1, 100 << 20),
     "connections.max.idle.ms": _ms(600_000),
     "max.connections": _at_least(1, 10_000),
+}
+
+# By the keys that they have in the file of a node.
+_OF_TOPICS: Final[Mapping[str, Definition]] = {
+    synonym: definition for definition in TOPIC_CONFIGS.values() for synonym in definition.synonyms
 }
 
 
@@ -173,6 +182,8 @@ class NodeConfig:
     path: str
     values: Mapping[str, Any]
     warnings: tuple[str, ...]
+    topic_defaults: Mapping[str, str]
+    """What topics have that do not say otherwise, by the topic's keys."""
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -245,12 +256,11 @@ class NodeConfig:
             default_replication_factor=self["default.replication.factor"],
             num_partitions=self["num.partitions"],
             delete_topic_enable=self["delete.topic.enable"],
-            topic_defaults={
-                key: self[key]
-                for key in ("min.insync.replicas", "unclean.leader.election.enable")
-                if self[key]
-            },
+            topic_defaults=self.topic_defaults,
             delegation_token_secret=self["delegation.token.secret.key"].encode(),
+            delegation_token_max_lifetime_ms=self["delegation.token.max.lifetime.ms"],
+            delegation_token_expiry_time_ms=self["delegation.token.expiry.time.ms"],
+            delegation_token_expiry_check_interval_ms=self["delegation.token.expiry.check.interval.ms"],
         )
 
     @property
@@ -267,6 +277,9 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
     values = {key: setting.default for key, setting in SETTINGS.items()}
     warnings = []
     for key, text in properties.items():
+        if key in _OF_TOPICS:
+            _check_topic_default(path, key, text)
+            continue
         setting = SETTINGS.get(key)
         if setting is None:
             warnings.append(f"{path}: unknown key {key}")
@@ -275,9 +288,21 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
             values[key] = setting.read(text.strip())
         except ValueError:
             raise ConfigError(f"{path}: {key}={text}: allowed is {setting.allowed}") from None
-    config = NodeConfig(path, values, tuple(warnings))
+    config = NodeConfig(path, values, tuple(warnings), topic_defaults(properties))
     _check_whole(config)
     return config
+
+
+def _check_topic_default(path: str, key: str, text: str) -> None:
+    """In hours or minutes it must make sense in milliseconds."""
+    definition = _OF_TOPICS[key]
+    try:
+        in_ms = topic_defaults({key: text})
+        for value in in_ms.values():
+            definition.read(value)
+    except ValueError:
+        unit = " in milliseconds" if key in UNITS_MS else ""
+        raise ConfigError(f"{path}: {key}={text}: allowed is {definition.wanted}{unit}") from None
 
 
 def _check_whole(config: NodeConfig) -> None:

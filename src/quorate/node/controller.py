@@ -72,14 +72,9 @@ class ControllerNode:
         config, host, state = self._config, self._host, self.state
         settings = config.controller_settings(log.cluster_id)
         quorum = self._quorum(log)
-        connections = Connections(
-            rng=host.random,
-            client_id=f"quorate-controller-{config.node_id}",
-            limits=config.limits,
-            connect_timeout_ms=quorum.settings.request_timeout_ms,
+        replica = self.replica = Replica(
+            host, log.cluster_id, log, quorum, self._connections(quorum, closing), state
         )
-        closing.push_async_callback(connections.close)
-        replica = self.replica = Replica(host, log.cluster_id, log, quorum, connections, state)
         journal = EventJournal(host, config.metadata_directory, config.node_id, self.incarnation_id)
         desk = self.desk = Desk(host, replica, state, settings, Account(host, journal, self.metrics))
         snapshots = self.snapshots = SnapshotKeeper(host, config, replica, state)
@@ -97,7 +92,11 @@ class ControllerNode:
                 tasks.create_task(desk.run()),
                 tasks.create_task(journal.run()),
                 tasks.create_task(snapshots.run()),
-                tasks.create_task(self._register(settings, replica, desk, connections)),
+                # Not on the connections of the replica: the answer waits for a commit, which may wait for the
+                # fetches of this very replica, and these would wait behind it.
+                tasks.create_task(
+                    self._register(settings, replica, desk, self._connections(quorum, closing))
+                ),
             ]
             await self._stopping.wait()
             await self._hand_over(replica)
@@ -119,6 +118,16 @@ class ControllerNode:
             settings=config.quorum_settings,
             random=self._host.random,
         )
+
+    def _connections(self, quorum: Quorum, closing: AsyncExitStack) -> Connections:
+        connections = Connections(
+            rng=self._host.random,
+            client_id=f"quorate-controller-{self._config.node_id}",
+            limits=self._config.limits,
+            connect_timeout_ms=quorum.settings.request_timeout_ms,
+        )
+        closing.push_async_callback(connections.close)
+        return connections
 
     async def _listen(self, routes: ControllerRoutes, closing: AsyncExitStack) -> None:
         listener = self._config.controller_listener

@@ -14,7 +14,7 @@ from typing import Final
 
 from quorate.controller.controller import ActiveController, Moment, Work
 from quorate.controller.decision import Asker, Situation
-from quorate.controller.events import Event
+from quorate.controller.events import Event, QueueFilled
 from quorate.controller.refusals import refusal
 from quorate.controller.requests import is_empty
 from quorate.controller.sessions import Sessions
@@ -32,7 +32,7 @@ from quorate.raft.state import Leader
 
 __all__ = ["Desk", "Observer"]
 
-WAITING_MAX: Final = 10_000  # requests that are not answered yet
+WAITING_MAX: Final = 10_000  # requests that nothing was answered to yet, whether or not their askers are gone
 _SLEEP_MS_MAX: Final = 500
 _SLEEP_MS_MIN: Final = 1  # less may be no time at all
 
@@ -45,6 +45,9 @@ class Observer:
 
     def handled(self, waited_ms: float, took_ms: float) -> None:
         """A request was decided."""
+
+    def led(self, leader_id: int) -> None:
+        """Somebody has become the active controller."""
 
 
 class Desk:
@@ -64,7 +67,8 @@ class Desk:
         self._state = state
         self._settings = settings
         self._observer = Observer() if observer is None else observer
-        self._count_waiting = 0
+        self._waiting: set[asyncio.Future[Response]] = set()
+        self._is_full = False  # and somebody was told
         self._activated = asyncio.Event()
         state.when_applied = self._applied
         state.when_led = self._lead
@@ -76,22 +80,20 @@ class Desk:
             return refusal(request, _not_controller(), asker.api_version)
         if is_empty(request):
             return refusal(request, ApiError(ErrorCode.NONE), asker.api_version)
-        if self._count_waiting >= WAITING_MAX:
-            reason = f"{WAITING_MAX} requests are waiting already"
-            return refusal(request, ApiError(ErrorCode.REQUEST_TIMED_OUT, reason), asker.api_version)
         loop = asyncio.get_running_loop()
         arrived_ms = loop.time() * 1000
         if isinstance(request, BrokerHeartbeatRequest):
             active.heard(request, arrived_ms)
+        if not self._has_room():
+            reason = f"{WAITING_MAX} requests are waiting already"
+            return refusal(request, ApiError(ErrorCode.REQUEST_TIMED_OUT, reason), asker.api_version)
         reply: asyncio.Future[Response] = loop.create_future()
-        self._count_waiting += 1
+        self._waiting.add(reply)
+        self._replica.step(lambda now: self._handle(reply, request, asker, arrived_ms, now))
         try:
-            self._replica.step(lambda now: self._handle(reply, request, asker, arrived_ms, now))
             return await reply
         except ApiError as error:
             return refusal(request, error, asker.api_version)
-        finally:
-            self._count_waiting -= 1
 
     def situation(self, asker: Asker) -> Situation:
         """What can be read without being the active controller: what is committed."""
@@ -108,7 +110,13 @@ class Desk:
         )
 
     async def run(self) -> None:
-        """Does what is due by the clock, as long as this node leads."""
+        """Does what is due by the clock, as long as this node leads. When it ends nobody is left waiting."""
+        try:
+            await self._run()
+        finally:
+            self._close()
+
+    async def _run(self) -> None:
         while True:
             await self._activated.wait()
             active = self.active
@@ -130,7 +138,7 @@ class Desk:
     ) -> Effects:
         active = self._leading()
         if active is None:
-            _give(reply, refusal(request, _not_controller(), asker.api_version))
+            self._give(reply, refusal(request, _not_controller(), asker.api_version))
             return Effects()
         work = active.handle(reply, request, asker, arrived_ms, self._moment(now))
         effects = self._finish(active, work, now)
@@ -152,7 +160,7 @@ class Desk:
         if work.events:
             self._observer.saw(work.events)
         for token, response in work.replies:
-            _give(token, response)
+            self._give(token, response)
         return effects
 
     def _leading(self) -> ActiveController | None:
@@ -163,16 +171,20 @@ class Desk:
         return active
 
     def _moment(self, now: Now) -> Moment:
-        return Moment(now.ms, now.wall_ms, self._replica.quorum.log.end_offset)
+        quorum = self._replica.quorum
+        voters = tuple(voter.key.id for voter in quorum.voters.latest)
+        return Moment(now.ms, now.wall_ms, quorum.log.end_offset, voters)
 
     # What the quorum says
 
     def _applied(self, offset: int) -> None:
         if self.active is not None:
             for token, response in self.active.committed(offset):
-                _give(token, response)
+                self._give(token, response)
 
     def _lead(self, leadership: Leadership) -> None:
+        if leadership.leader_id is not None:
+            self._observer.led(leadership.leader_id)
         if self.active is not None and self.active.epoch != leadership.epoch:
             self._resign(self.active)
         if self.active is not None and leadership.leader_id != self._settings.node_id:
@@ -198,16 +210,38 @@ class Desk:
         self.active = None
         waiting, event = active.resign()
         for token in waiting:
-            assert isinstance(token, asyncio.Future)
-            if not token.done():
-                token.set_exception(_not_controller())
+            self._disappoint(token)
         self._observer.saw([event])
 
+    # Who waits
 
-def _give(token: object, response: Response) -> None:
-    assert isinstance(token, asyncio.Future)
-    if not token.done():  # else whoever asked has gone
-        token.set_result(response)
+    def _has_room(self) -> bool:
+        """Whether one more may wait. That there is none is said once, until the half of them are served."""
+        waiting = len(self._waiting)
+        if waiting >= WAITING_MAX and not self._is_full:
+            self._is_full = True
+            self._observer.saw([QueueFilled(waiting)])
+        elif waiting <= WAITING_MAX // 2:
+            self._is_full = False
+        return waiting < WAITING_MAX
+
+    def _give(self, token: object, response: Response) -> None:
+        assert isinstance(token, asyncio.Future)
+        self._waiting.discard(token)
+        if not token.done():  # else whoever asked has gone
+            token.set_result(response)
+
+    def _disappoint(self, token: object) -> None:
+        assert isinstance(token, asyncio.Future)
+        self._waiting.discard(token)
+        if not token.done():
+            token.set_exception(_not_controller())
+
+    def _close(self) -> None:
+        if self.active is not None:
+            self._resign(self.active)
+        for token in list(self._waiting):
+            self._disappoint(token)
 
 
 def _not_controller() -> ApiError:

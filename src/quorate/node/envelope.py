@@ -1,4 +1,7 @@
-"""Requests that a broker forwards for a client: one inside another, with the client's name on it."""
+"""Requests that a broker forwards for a client: one inside another, with the client's name on it.
+
+What brokers and controllers say in their own name is not forwarded, and refused if somebody tries.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,65 @@ from struct import Struct
 from typing import Final
 
 from quorate.net.routes import NO_RESPONSE, RequestContext, RouteTable
-from quorate.protocol.api.brokers import EnvelopeRequest, EnvelopeResponse
-from quorate.protocol.api.security import DefaultPrincipalData
+from quorate.protocol.api.admin import (
+    AlterClientQuotasRequest,
+    AlterConfigsRequest,
+    IncrementalAlterConfigsRequest,
+    UpdateFeaturesRequest,
+)
+from quorate.protocol.api.brokers import EnvelopeRequest, EnvelopeResponse, UnregisterBrokerRequest
+from quorate.protocol.api.quorum import AddRaftVoterRequest, DescribeQuorumRequest, RemoveRaftVoterRequest
+from quorate.protocol.api.security import (
+    AlterUserScramCredentialsRequest,
+    CreateAclsRequest,
+    CreateDelegationTokenRequest,
+    DefaultPrincipalData,
+    DeleteAclsRequest,
+    ExpireDelegationTokenRequest,
+    RenewDelegationTokenRequest,
+)
+from quorate.protocol.api.topics import (
+    AlterPartitionReassignmentsRequest,
+    CreatePartitionsRequest,
+    CreateTopicsRequest,
+    DeleteTopicsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
 from quorate.protocol.codec import decode
 from quorate.protocol.errors import ErrorCode, ProtocolError
 from quorate.protocol.frame import encode_response, open_envelope
+from quorate.protocol.message import Request
+from quorate.protocol.message import Struct as Part
 from quorate.protocol.types import Buffer
 
-__all__ = ["serve_envelope"]
+__all__ = ["FORWARDED", "serve_envelope"]
+
+# What clients ask of brokers, and brokers of the controller.
+FORWARDED: Final[frozenset[type[Request]]] = frozenset(
+    {
+        AddRaftVoterRequest,
+        AlterClientQuotasRequest,
+        AlterConfigsRequest,
+        AlterPartitionReassignmentsRequest,
+        AlterUserScramCredentialsRequest,
+        CreateAclsRequest,
+        CreateDelegationTokenRequest,
+        CreatePartitionsRequest,
+        CreateTopicsRequest,
+        DeleteAclsRequest,
+        DeleteTopicsRequest,
+        DescribeQuorumRequest,
+        ElectLeadersRequest,
+        ExpireDelegationTokenRequest,
+        IncrementalAlterConfigsRequest,
+        ListPartitionReassignmentsRequest,
+        RemoveRaftVoterRequest,
+        RenewDelegationTokenRequest,
+        UnregisterBrokerRequest,
+        UpdateFeaturesRequest,
+    }
+)
 
 _VERSION: Final = Struct(">h")
 
@@ -30,6 +84,8 @@ async def serve_envelope(
     except ProtocolError as error:
         code = ErrorCode.UNSUPPORTED_VERSION if error.code is ErrorCode.UNSUPPORTED_VERSION else None
         return EnvelopeResponse(error_code=code or ErrorCode.INVALID_REQUEST)
+    if type(request) not in FORWARDED:
+        return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     version = header.request_api_version
     handler = routes.handler(header.request_api_key, version)
     if handler is None:
@@ -39,10 +95,21 @@ async def serve_envelope(
     response = await answer if inspect.isawaitable(answer) else answer
     if response is NO_RESPONSE:
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
-    if getattr(response, "error_code", 0) == ErrorCode.NOT_CONTROLLER:
+    if _is_of_a_standby(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)  # so that the broker asks another
     frame = encode_response(response, version, header.correlation_id)
     return EnvelopeResponse(response_data=bytes(frame[4:]), error_code=ErrorCode.NONE)
+
+
+def _is_of_a_standby(part: Part) -> bool:
+    """Whether an answer says NOT_CONTROLLER: as a whole, or about everything that was asked for."""
+    for declared in part.__fields__:
+        value = getattr(part, declared.name)
+        if declared.name == "error_code" and value == ErrorCode.NOT_CONTROLLER:
+            return True
+        if isinstance(value, list) and any(isinstance(one, Part) and _is_of_a_standby(one) for one in value):
+            return True
+    return False
 
 
 def _principal(data: Buffer | None) -> str:

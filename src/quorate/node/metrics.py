@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from quorate.controller.events import Event, HeartbeatTimedOut, LeadershipMoved
+from quorate.controller.events import DecisionFailed, Event, HeartbeatTimedOut, RequestTimedOut
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import NO_LEADER
 from quorate.node.admin_view import AdminView
@@ -60,7 +60,7 @@ class NodeMetrics:
         self.queue_ms = Durations()
         self.processing_ms = Durations()
         self.new_active_controllers = 0  # how often somebody was seen to become the leader
-        self.metadata_errors = 0
+        self.metadata_errors = 0  # decisions that failed; what is wrong with the log itself ends the node
         self.operations_started = 0
         self.operations_timed_out = 0
         self.heartbeats_timed_out = 0
@@ -76,11 +76,10 @@ class NodeMetrics:
         if key not in self.events and len(self.events) >= _KINDS_MAX:
             key = event.kind, "other"
         self.events[key] = self.events.get(key, 0) + 1
-        if isinstance(event, HeartbeatTimedOut):
-            self.heartbeats_timed_out += 1
-            self.operations_timed_out += 1
-        elif isinstance(event, LeadershipMoved):
-            self.unclean_elections += event.unclean
+        self.heartbeats_timed_out += isinstance(event, HeartbeatTimedOut)
+        self.operations_timed_out += isinstance(event, HeartbeatTimedOut | RequestTimedOut)
+        self.metadata_errors += isinstance(event, DecisionFailed)
+        self.unclean_elections += getattr(event, "unclean", 0)
 
     def requested(self, request: type[Request]) -> None:
         self.requests[request] = self.requests.get(request, 0) + 1
@@ -163,7 +162,7 @@ class _Collector:
         yield "lastappliedrecordlagms", "How long ago that is; 0 on the active controller.", lag_ms
         committed = max(-1, view.quorum().high_watermark - 1)
         yield "lastcommittedrecordoffset", "The last offset known to be committed.", committed
-        yield "metadataerrorcount", "Errors met in the metadata log.", metrics.metadata_errors
+        yield "metadataerrorcount", "Decisions that failed unexpectedly.", metrics.metadata_errors
         about = "Heartbeats that waited too long to be looked at."
         yield "timedoutbrokerheartbeatcount", about, metrics.heartbeats_timed_out
         yield "eventqueueoperationsstartedcount", "Requests decided.", metrics.operations_started

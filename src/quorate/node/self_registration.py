@@ -70,7 +70,7 @@ async def register_self(
             continue
         try:
             response = await ask_active(request)
-            error = ErrorCode(getattr(response, "error_code", 0))
+            error = _error_in(response)
         except (ConnectionLost, ApiError, ProtocolError) as problem:
             error = getattr(problem, "code", ErrorCode.NETWORK_EXCEPTION)
         if error is ErrorCode.NONE:
@@ -80,3 +80,11 @@ async def register_self(
             delay_ms = _BACKOFF.delay_ms(failures, host.random)
             logger.info("not registered as a controller yet error=%s retry_ms=%d", error.name, delay_ms)
             await asyncio.sleep(delay_ms / 1000)
+
+
+def _error_in(response: Response) -> ErrorCode:
+    """What the active controller says; a later release may say what we do not know."""
+    try:
+        return ErrorCode(getattr(response, "error_code", 0))
+    except ValueError:
+        return ErrorCode.UNKNOWN_SERVER_ERROR

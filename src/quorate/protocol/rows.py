@@ -59,7 +59,7 @@ class Table:
         for each in self._layout.tagged:
             absent[each.name] = each.default
         default = absent[name]
-        value = np.void(default) if isinstance(default, bytes) else np.asarray(default)
+        value = np.void(bytes(default)) if isinstance(default, bytes) else np.asarray(default)
         return np.broadcast_to(value, len(self._data))
 
     def rows(self) -> list[Struct]:

@@ -21,11 +21,11 @@ import fcntl
 import os
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from quorate.protocol.types import Buffer
 
-__all__ = ["File", "Files", "RealFiles", "replace_file"]
+__all__ = ["File", "Files", "RealFiles", "RemovesDirectories", "descriptor_of", "replace_file"]
 
 
 class File(Protocol):
@@ -74,6 +74,14 @@ class Files(Protocol):
         """Creates and locks a file until it is closed or the process ends; None if another process has it."""
 
 
+@runtime_checkable
+class RemovesDirectories(Protocol):
+    """A file system that can delete directories. Where it cannot, empty ones stay behind."""
+
+    def remove_directory(self, path: str) -> None:
+        """Deletes an empty directory."""
+
+
 async def replace_file(files: Files, path: str, data: bytes) -> None:
     """Makes `data` the content of a file, durably: after a crash it is the old content or the new one."""
     temporary = path + ".tmp"
@@ -87,6 +95,11 @@ async def replace_file(files: Files, path: str, data: bytes) -> None:
         file.close()
     files.rename(temporary, path)
     await files.fsync_dir(path.rpartition("/")[0])
+
+
+def descriptor_of(file: File) -> int | None:
+    """What the operating system calls an open file, for `sendfile`; None if it knows nothing of it."""
+    return file.descriptor if isinstance(file, _RealFile) else None
 
 
 class RealFiles:
@@ -113,6 +126,9 @@ class RealFiles:
 
     def unlink(self, path: str) -> None:
         os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
 
     async def fsync_dir(self, path: str) -> None:
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -151,8 +167,10 @@ class _RealFile:
         while rest:
             try:
                 written = os.writev(self.descriptor, rest[:_WRITE_PARTS_MAX])
-            finally:
+            except OSError:
                 self._size = os.fstat(self.descriptor).st_size
+                raise
+            self._size += written
             if not written:
                 raise OSError(errno.EIO, "the disk took no bytes", self.path)
             while rest and written >= len(rest[0]):

@@ -14,23 +14,32 @@ from quorate.controller.events import (
     BrokerFenced,
     ControllerActivated,
     DecisionFailed,
+    HeartbeatRefused,
     HeartbeatTimedOut,
+    LeadershipMoved,
+    QueueFilled,
     RegistrationRefused,
+    RequestTimedOut,
 )
+from quorate.controller.refusal import Refusal
 from quorate.controller.refusals import refusal
 from quorate.controller.settings import SUPPORTED_FEATURES, ControllerSettings
-from quorate.metadata.image import GROUP, ClusterImage
+from quorate.metadata.errors import ImageError
+from quorate.metadata.image import GROUP, TOPIC, ClusterImage
 from quorate.metadata.log_format import decode_record
+from quorate.metadata.partitions import NO_LEADER, Partition
 from quorate.metadata.records import (
     AbortTransactionRecord,
     BeginTransactionRecord,
+    BrokerRegistrationChangeRecord,
     ConfigRecord,
+    DelegationTokenRecord,
     EndTransactionRecord,
     FeatureLevelRecord,
     NoOpRecord,
 )
 from quorate.protocol import batch as batches
-from quorate.protocol.api.admin import IncrementalAlterConfigsRequest
+from quorate.protocol.api.admin import IncrementalAlterConfigsRequest, UpdateFeaturesRequest
 from quorate.protocol.api.brokers import (
     AllocateProducerIdsRequest,
     BrokerHeartbeatRequest,
@@ -53,13 +62,14 @@ class Log:
         self.batches = []
         self.events = []
         self.replies = {}
+        self.voters = (3000,)
         self._tokens = 0
         given = {"metadata_max_idle_interval_ms": 0, "node_id": 3000, "cluster_id": CLUSTER_ID, **settings}
         self.settings = ControllerSettings(**given)
         self.active = ActiveController(self.image, epoch, self.settings, Random(1), self.moment())
 
     def moment(self):
-        return Moment(self.now_ms, 1_700_000_000_000 + int(self.now_ms), self.end_offset)
+        return Moment(self.now_ms, 1_700_000_000_000 + int(self.now_ms), self.end_offset, self.voters)
 
     def ask(self, request, *, arrived_ms=None, api_version=0):
         """Hands a request in; its token finds the reply in `replies` once there is one."""
@@ -133,11 +143,29 @@ def heartbeat(broker_id, epoch, offset=10**9, **wishes):
     )
 
 
-def configure(name):
+def configure(name, *, kind=GROUP, key="consumer.session.timeout.ms", value="45000"):
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource
-    config = resource.AlterableConfig(name="consumer.session.timeout.ms", config_operation=0, value="45000")
-    resources = [resource(resource_type=GROUP, resource_name=name, configs=[config])]
+    config = resource.AlterableConfig(name=key, config_operation=0, value=value)
+    resources = [resource(resource_type=kind, resource_name=name, configs=[config])]
     return IncrementalAlterConfigsRequest(resources=resources, validate_only=False)
+
+
+def keep_alive(log, *broker_ids):
+    """Heartbeats of these for as long as anyone cares."""
+    for one in broker_ids:
+        log.active.heard(heartbeat(one, log.active.image.brokers[one].epoch), log.now_ms + 1e9)
+
+
+def token_that_ends(end_ms):
+    return DelegationTokenRecord(
+        owner="User:ann",
+        requester="User:ann",
+        renewers=[],
+        issue_timestamp=0,
+        max_timestamp=end_ms,
+        expiration_timestamp=end_ms,
+        token_id="token",
+    )
 
 
 def creation(name, partitions=1, timeout_ms=1000):
@@ -145,6 +173,36 @@ def creation(name, partitions=1, timeout_ms=1000):
         name=name, num_partitions=partitions, replication_factor=1, assignments=[], configs=[]
     )
     return CreateTopicsRequest(topics=[topic], timeout_ms=timeout_ms)
+
+
+# What decisions are told
+
+
+def test_decisions_know_who_votes(monkeypatch):
+    seen = []
+
+    def decide(situation, _request):
+        seen.append(situation.voters)
+        return Decision(reply="reply")
+
+    monkeypatch.setitem(module.DECISIONS, AllocateProducerIdsRequest, decide)
+    log = cluster_log()
+    log.voters = (3000, 3001)
+    log.ask(AllocateProducerIdsRequest(broker_id=1, broker_epoch=1))
+    log.voters = (3000,)
+    log.ask(AllocateProducerIdsRequest(broker_id=1, broker_epoch=1))
+    assert seen == [(3000, 3001), (3000,)]
+
+
+def test_a_feature_waits_for_every_voter_to_register():
+    log = cluster_log()
+    log.voters = (3000, 3001)
+    update = UpdateFeaturesRequest.FeatureUpdateKey(
+        feature="group.version", max_version_level=1, upgrade_type=1
+    )
+    token = log.ask(UpdateFeaturesRequest(feature_updates=[update]), api_version=2)
+    assert log.replies[token].error_code == ErrorCode.INVALID_UPDATE_VERSION
+    assert "controller 3001 has not registered" in log.replies[token].error_message
 
 
 # Replies and commits
@@ -212,12 +270,14 @@ def test_an_unexpected_exception_fails_its_request_and_nothing_else(monkeypatch)
     def fail(_situation, _request):
         raise ZeroDivisionError("a bug")
 
-    monkeypatch.setitem(module.DECISIONS, IncrementalAlterConfigsRequest, fail)
+    monkeypatch.setitem(module.DECISIONS, CreateTopicsRequest, fail)
     before = log.active.image.copy()
-    token = log.ask(configure("a"))
-    assert log.replies[token].responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    token = log.ask(creation("a"))
+    assert log.replies[token].topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
     [event] = log.events_of(DecisionFailed)
     assert "a bug" in event.error
+    assert "name='a'" in event.content
+    assert "fail:" in event.where
     assert log.active.image.equals(before)
     assert log.batches == []
     token = log.ask(registration(1))
@@ -228,8 +288,8 @@ def test_an_unexpected_exception_fails_its_request_and_nothing_else(monkeypatch)
 def test_what_fails_is_logged_without_secrets(monkeypatch):
     from quorate.protocol.api.security import AlterUserScramCredentialsRequest
 
-    def fail(_situation, _request):
-        raise ZeroDivisionError
+    def fail(_situation, request):
+        raise ValueError(request.upsertions[0].salted_password)
 
     monkeypatch.setitem(module.DECISIONS, AlterUserScramCredentialsRequest, fail)
     log = cluster_log()
@@ -239,6 +299,8 @@ def test_what_fails_is_logged_without_secrets(monkeypatch):
     log.ask(AlterUserScramCredentialsRequest(deletions=[], upsertions=[upsertion]))
     [event] = log.events_of(DecisionFailed)
     assert "my secret" not in event.line()
+    assert "ValueError" in event.line()
+    assert "fail:" in event.line()
 
 
 def test_a_refused_registration_is_an_event():
@@ -255,6 +317,8 @@ def test_a_request_that_waited_longer_than_it_may_is_not_begun():
     token = log.ask(creation("late", timeout_ms=500), arrived_ms=log.now_ms - 501)
     assert log.replies[token].topics[0].error_code == ErrorCode.REQUEST_TIMED_OUT
     assert log.batches == []
+    [event] = log.events_of(RequestTimedOut)
+    assert (event.request, event.waited_ms, event.timeout_ms) == ("CreateTopicsRequest", 501, 500)
 
 
 def test_a_late_heartbeat_is_a_sign_of_life_and_no_more():
@@ -266,7 +330,111 @@ def test_a_late_heartbeat_is_a_sign_of_life_and_no_more():
     assert not log.active.image.brokers[1].is_fenced
 
 
+FENCING = BrokerRegistrationChangeRecord(broker_id=9, broker_epoch=9, fenced=1)  # of nobody
+
+
+@pytest.mark.parametrize(
+    ("raised", "seen", "events"),
+    [
+        (ApiError(ErrorCode.INVALID_CONFIG, "no"), ErrorCode.INVALID_CONFIG, []),
+        (
+            Refusal(ErrorCode.STALE_BROKER_EPOCH, "no", QueueFilled(1)),
+            ErrorCode.STALE_BROKER_EPOCH,
+            [QueueFilled],
+        ),
+        (ApiError(ErrorCode.POLICY_VIOLATION, "too much"), ErrorCode.POLICY_VIOLATION, []),
+        (RecursionError(), ErrorCode.UNKNOWN_SERVER_ERROR, [DecisionFailed]),
+        (MemoryError(), ErrorCode.UNKNOWN_SERVER_ERROR, [DecisionFailed]),
+        (ImageError("in a decision"), ErrorCode.UNKNOWN_SERVER_ERROR, [DecisionFailed]),
+        (AssertionError(), ErrorCode.UNKNOWN_SERVER_ERROR, [DecisionFailed]),
+    ],
+    ids=lambda one: type(one).__name__ if isinstance(one, Exception) else None,
+)
+def test_what_is_raised_in_a_decision_is_told_and_the_controller_stays(monkeypatch, raised, seen, events):
+    def fail(_situation, _request):
+        raise raised
+
+    log = cluster_log([1])
+    monkeypatch.setitem(module.DECISIONS, AllocateProducerIdsRequest, fail)
+    token = log.ask(AllocateProducerIdsRequest(broker_id=1, broker_epoch=1))
+    assert log.replies[token].error_code == seen
+    assert [type(event) for event in log.events] == events
+    token = log.ask(configure("a"))
+    log.commit()
+    assert log.replies[token].responses[0].error_code == ErrorCode.NONE
+
+
+def test_a_record_that_cannot_be_applied_is_fatal_and_never_appended(monkeypatch):
+    log = cluster_log()
+    decision = Decision(reply=AllocateProducerIdsRequest, records=[FENCING])
+    monkeypatch.setitem(module.DECISIONS, AllocateProducerIdsRequest, lambda *_: decision)
+    with pytest.raises(ImageError):
+        log.ask(AllocateProducerIdsRequest(broker_id=1, broker_epoch=1))
+    assert log.batches == []
+
+
+def test_a_stale_broker_is_told_each_time_and_we_once():
+    log = cluster_log([1])
+    epoch = log.image.brokers[1].epoch
+
+    def tell(broker_id, stale_epoch):
+        token = log.ask(heartbeat(broker_id, stale_epoch))
+        assert log.replies[token].error_code == ErrorCode.STALE_BROKER_EPOCH
+        return len(log.events_of(HeartbeatRefused))
+
+    assert [tell(1, epoch - 1) for _ in range(3)] == [1, 1, 1]
+    assert [tell(1, epoch - 2) for _ in range(2)] == [2, 2], "another process of the past"
+    assert [tell(2, 5) for _ in range(2)] == [3, 3]
+    log.now_ms += log.settings.broker_session_timeout_ms + 1
+    log.ask(registration(1, run=1))
+    log.commit()
+    assert [tell(1, epoch - 1) for _ in range(2)] == [4, 4], "another epoch is registered now"
+
+
+def test_of_stale_brokers_only_so_many_are_remembered(monkeypatch):
+    monkeypatch.setattr(module, "_STALE_MAX", 3)
+    log = cluster_log()
+    for epoch in range(10):
+        log.ask(heartbeat(1, epoch))
+    assert len(log.events_of(HeartbeatRefused)) == 10
+    assert len(log.active._stale) == 3
+    log.ask(heartbeat(1, 9))
+    assert len(log.events_of(HeartbeatRefused)) == 10
+
+
+def test_events_have_whole_milliseconds():
+    log = cluster_log([1, 2])
+    log.now_ms += 0.4
+    log.ask(registration(1, run=1))
+    log.ask(heartbeat(2, log.image.brokers[2].epoch), arrived_ms=log.now_ms - 1234.56)
+    log.now_ms += log.settings.broker_session_timeout_ms + 1.7
+    log.tick()
+    durations = [
+        value
+        for event in log.events
+        for name, value in event.to_json().items()
+        if name in ("ms_since_heartbeat", "waited_ms")
+    ]
+    assert durations == [0, 1235, 9002]
+    assert all(isinstance(one, int) for one in durations)
+
+
 # Limits
+
+
+def test_a_record_that_no_batch_can_hold_is_refused():
+    """The quorum would not append it, and every controller after this one would be asked the same."""
+    log = cluster_log()
+    request = registration(1)
+    [listener] = request.listeners
+    request.listeners = [
+        type(listener)(name=f"{number}-{'x' * 100}", host="here", port=9092, security_protocol=0)
+        for number in range(80_000)
+    ]
+    token = log.ask(request)
+    assert log.replies[token].error_code == ErrorCode.POLICY_VIOLATION
+    assert log.batches == []
+    assert 1 not in log.active.image.brokers
 
 
 def test_what_is_too_large_is_refused_and_nothing_happens():
@@ -369,17 +537,75 @@ def test_periodic_work_that_fails_rests_and_leaves_the_rest_alone(monkeypatch):
     assert len(log.events_of(BrokerFenced)) == 1
 
 
-def test_leaders_return_to_the_preferred_replica():
+def drifted(partitions):
+    """Partitions that the second replica leads, with both in sync."""
+    both = (directory(1), directory(2))
+    return [Partition((1, 2), both, (1, 2), 2) for _ in range(partitions)]
+
+
+def test_leaders_return_to_the_preferred_replica_some_at_a_time():
     cluster = Cluster([1, 2])
-    cluster.create(1, [[1, 2], [2, 1]])
+    cluster.create(1, drifted(module.ELECTIONS_MAX + 1))
     log = Log(cluster.image, next_offset=cluster.next_offset, leader_imbalance_check_interval_s=5)
-    log.ask(heartbeat(1, cluster.image.brokers[1].epoch, want_fence=True))
-    log.ask(heartbeat(1, cluster.image.brokers[1].epoch))
-    assert log.active.image.partition(topic_id(1), 0).leader == 2
-    log.now_ms += 5001
+    keep_alive(log, 1, 2)
+    log.now_ms += 4999
     log.tick()
-    # it is not in sync yet, so nothing has changed
+    assert log.batches == []
+    log.now_ms += 1
+    log.tick()
+    assert len(log.records()) == module.ELECTIONS_MAX
+    assert log.active.deadline_ms <= log.now_ms + 10, "what is left does not wait for the next interval"
+    log.now_ms += 10
+    log.tick()
+    assert len(log.records()) == module.ELECTIONS_MAX + 1
+    assert not log.active.image.partitions.is_leading(2)
+    assert [event.partitions for event in log.events_of(LeadershipMoved)] == [module.ELECTIONS_MAX, 1]
+
+
+def test_leaders_stay_where_they_are_if_nobody_wants_them_to_return():
+    cluster = Cluster([1, 2])
+    cluster.create(1, drifted(1))
+    log = Log(cluster.image, next_offset=cluster.next_offset, auto_leader_rebalance_enable=False)
+    log.now_ms += 10 * log.settings.leader_imbalance_check_interval_s * 1000
+    keep_alive(log, 1, 2)
+    log.tick()
     assert log.active.image.partition(topic_id(1), 0).leader == 2
+
+
+def test_an_unclean_leader_is_elected_at_the_next_sweep_after_it_is_allowed():
+    cluster = Cluster([2])
+    cluster.register(1, fenced=True)
+    cluster.create(1, [Partition((1, 2), (directory(1), directory(2)), (1,), NO_LEADER)], name="a")
+    log = Log(cluster.image, next_offset=cluster.next_offset, unclean_leader_election_interval_ms=1000)
+    for _ in range(2):
+        log.now_ms += 1000
+        log.tick()
+    assert log.active.image.partition(topic_id(1), 0).leader == NO_LEADER
+    log.ask(configure("a", kind=TOPIC, key="unclean.leader.election.enable", value="true"))
+    log.now_ms += 1000
+    log.tick()
+    partition = log.active.image.partition(topic_id(1), 0)
+    assert (partition.leader, partition.is_recovering) == (2, True)
+    assert log.events_of(LeadershipMoved)[-1].unclean == 1
+
+
+def test_tokens_that_have_ended_are_swept():
+    log = cluster_log(delegation_token_secret=b"secret", delegation_token_expiry_check_interval_ms=1000)
+    log.active.image.apply(token_that_ends(log.moment().wall_ms + 500), 1)
+    for expected in (1, 0):
+        log.now_ms += 500
+        log.tick()
+        log.now_ms += 1
+        assert len(log.active.image.tokens) == expected
+
+
+def test_work_of_whole_batches_leaves_no_empty_one():
+    cluster = Cluster([1, 2])
+    for number in range(2):
+        cluster.create(number, [[1, 2]] * (RECORDS_MAX - number))
+    log = Log(cluster.image, next_offset=cluster.next_offset)
+    log.ask(heartbeat(1, cluster.image.brokers[1].epoch, want_fence=True))
+    assert [batches.read_header(batch).record_count for batch in log.batches] == [RECORDS_MAX] * 2
 
 
 # Activation

@@ -1,0 +1,296 @@
+"""How a follower keeps up: one fetcher for each leader, with all partitions that are followed from it.
+
+A fetcher has one request under way, which the leader answers as soon as there is something. Each partition is
+asked for at the end of its log, with the epoch of the last record there; a leader whose log went another way
+says where the two part, and the follower cuts its own. Whatever is answered for an epoch that is over is
+thrown away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from quorate.broker.partition import Partition
+from quorate.net.client import ConnectionLost
+from quorate.net.connections import Address, Connections
+from quorate.protocol.api.produce_fetch import (
+    FetchRequest,
+    FetchResponse,
+    ListOffsetsRequest,
+    ListOffsetsResponse,
+)
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import Uuid
+from quorate.storage.errors import StorageError
+
+__all__ = ["FetcherSettings", "Fetchers"]
+
+_LATEST: Final = -1
+_EARLIEST: Final = -2
+_NO_CHANGE_OF_MIND: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH})
+
+PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetcherSettings:
+    """Kafka's `replica.fetch.*`."""
+
+    wait_max_ms: int = 500
+    min_bytes: int = 1
+    response_max_bytes: int = 10 << 20
+    partition_max_bytes: int = 1 << 20
+    backoff_ms: int = 1000
+    timeout_ms: int = 30_000
+
+
+@dataclass(slots=True)
+class _Followed:
+    """A partition that is followed, in one epoch of its leader."""
+
+    partition: Partition
+    epoch: int
+    resume_at_ms: float = 0.0  # nothing is asked for before
+    has_failed: bool = False  # until there is new metadata
+
+
+class Fetchers:
+    """The fetchers of a broker. `address_of` says where a broker can be reached, if that is known."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        connections: Connections,
+        settings: FetcherSettings,
+        address_of: Callable[[int], Address | None],
+        broker_epoch: Callable[[], int],
+        offline: Callable[[Partition, StorageError], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.connections = connections
+        self.settings = settings
+        self.address_of = address_of
+        self.broker_epoch = broker_epoch
+        self.offline = offline
+        self._fetchers: dict[int, _Fetcher] = {}
+        self._tasks: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Runs them, until it is cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            for fetcher in self._fetchers.values():
+                fetcher.start(tasks)
+            await asyncio.get_running_loop().create_future()
+
+    def follow(self, partition: Partition) -> None:
+        """Fetches a partition from its leader of now; from nobody if it has none."""
+        self.forget(partition)
+        leader_id = partition.leader_id
+        if leader_id < 0 or leader_id == self.broker_id:
+            return
+        fetcher = self._fetchers.get(leader_id)
+        if fetcher is None:
+            fetcher = self._fetchers[leader_id] = _Fetcher(self, leader_id)
+            if self._tasks is not None:
+                fetcher.start(self._tasks)
+        fetcher.add(partition)
+
+    def forget(self, partition: Partition) -> None:
+        for leader_id, fetcher in list(self._fetchers.items()):
+            fetcher.remove(partition)
+            if fetcher.is_idle:
+                fetcher.stop()
+                del self._fetchers[leader_id]
+
+
+class _Fetcher:
+    """Follows everything that one broker leads."""
+
+    def __init__(self, all_fetchers: Fetchers, leader_id: int) -> None:
+        self._all = all_fetchers
+        self._leader_id = leader_id
+        self._followed: dict[tuple[Uuid, int], _Followed] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._logger = logging.getLogger(f"quorate.broker.{all_fetchers.broker_id}")
+
+    def start(self, tasks: asyncio.TaskGroup) -> None:
+        self._task = tasks.create_task(self._run())
+
+    def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+
+    def add(self, partition: Partition) -> None:
+        followed = _Followed(partition, partition.leader_epoch)
+        self._followed[partition.key.topic_id, partition.key.partition_id] = followed
+        self._wake.set()
+
+    def remove(self, partition: Partition) -> None:
+        self._followed.pop((partition.key.topic_id, partition.key.partition_id), None)
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._followed
+
+    async def _run(self) -> None:
+        while True:
+            now_ms = asyncio.get_running_loop().time() * 1000
+            due = [
+                one for one in self._followed.values() if not one.has_failed and one.resume_at_ms <= now_ms
+            ]
+            if not due:
+                await self._rest(now_ms)
+                continue
+            try:
+                await self._fetch(due)
+            except (ConnectionLost, ApiError) as error:
+                self._logger.debug("fetch from leader=%d failed: %s", self._leader_id, error)
+                self._wake.clear()
+                await self._rest_ms(self._all.settings.backoff_ms)
+
+    async def _rest(self, now_ms: float) -> None:
+        """Until the next partition may be asked for again, or there is a new one."""
+        times = [one.resume_at_ms for one in self._followed.values() if not one.has_failed]
+        self._wake.clear()
+        await self._rest_ms(min(times) - now_ms if times else None)
+
+    async def _rest_ms(self, delay_ms: float | None) -> None:
+        try:
+            async with asyncio.timeout(None if delay_ms is None else max(1.0, delay_ms) / 1000):
+                await self._wake.wait()
+        except TimeoutError:
+            pass
+
+    # One request
+
+    async def _fetch(self, due: list[_Followed]) -> None:
+        settings = self._all.settings
+        address = self._all.address_of(self._leader_id)
+        if address is None:
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"where broker {self._leader_id} is, is not known")
+        asked = {
+            (one.partition.key.topic_id, one.partition.key.partition_id): (one, one.partition.log.end_offset)
+            for one in due
+        }
+        response = await self._all.connections.request(
+            address, self._request(due), timeout_ms=settings.wait_max_ms + settings.timeout_ms
+        )
+        assert isinstance(response, FetchResponse)
+        if response.error_code:
+            raise ApiError(ErrorCode(response.error_code), "the leader refused the fetch")
+        for topic in response.responses:
+            for data in topic.partitions:
+                key = topic.topic_id, data.partition_index
+                followed, offset = asked.get(key, (None, 0))
+                if followed is not None and self._followed.get(key) is followed:
+                    await self._take(followed, offset, data)
+
+    def _request(self, due: list[_Followed]) -> FetchRequest:
+        settings = self._all.settings
+        topics: dict[Uuid, FetchRequest.Topic] = {}
+        for one in due:
+            key, log = one.partition.key, one.partition.log
+            topic = topics.get(key.topic_id)
+            if topic is None:
+                topic = FetchRequest.Topic(topic=key.topic, topic_id=key.topic_id, partitions=[])
+                topics[key.topic_id] = topic
+            last_epoch = log.epochs.latest_epoch
+            topic.partitions.append(
+                FetchRequest.Topic.Partition(
+                    partition=key.partition_id,
+                    current_leader_epoch=one.epoch,
+                    fetch_offset=log.end_offset,
+                    last_fetched_epoch=-1 if last_epoch is None else last_epoch,
+                    log_start_offset=log.start_offset,
+                    partition_max_bytes=settings.partition_max_bytes,
+                )
+            )
+        state = FetchRequest.ReplicaState(
+            replica_id=self._all.broker_id, replica_epoch=self._all.broker_epoch()
+        )
+        return FetchRequest(
+            replica_state=state,
+            max_wait_ms=settings.wait_max_ms,
+            min_bytes=settings.min_bytes,
+            max_bytes=settings.response_max_bytes,
+            topics=list(topics.values()),
+        )
+
+    async def _take(self, followed: _Followed, offset: int, data: PartitionData) -> None:
+        partition = followed.partition
+        try:
+            await self._take_or_raise(followed, offset, data)
+        except StorageError as error:
+            followed.has_failed = True
+            self._all.offline(partition, error)
+        except ApiError as error:
+            if error.code in _NO_CHANGE_OF_MIND and partition.leader_epoch == followed.epoch:
+                followed.has_failed = True  # until the metadata says what the leader knows already
+            else:
+                self._back_off(followed)
+            self._logger.info(
+                "cannot follow partition=%s leader=%d epoch=%d error=%s",
+                partition.key,
+                self._leader_id,
+                followed.epoch,
+                error,
+            )
+
+    async def _take_or_raise(self, followed: _Followed, offset: int, data: PartitionData) -> None:
+        partition, code = followed.partition, ErrorCode(data.error_code)
+        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._start_over(followed)
+        elif code is not ErrorCode.NONE:
+            raise ApiError(code, "the leader says so")
+        elif data.diverging_epoch is not None and data.diverging_epoch.epoch >= 0:
+            await partition.cut_off(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
+        else:
+            records = data.records
+            view = memoryview(records) if records is not None else memoryview(b"")
+            partition.append_fetched(followed.epoch, offset, view, data.high_watermark)
+            if data.log_start_offset > partition.log.start_offset:
+                await partition.start_at(data.log_start_offset)
+
+    def _back_off(self, followed: _Followed) -> None:
+        now_ms = asyncio.get_running_loop().time() * 1000
+        followed.resume_at_ms = now_ms + self._all.settings.backoff_ms
+
+    async def _start_over(self, followed: _Followed) -> None:
+        """Our end is outside of the leader's log: after an unclean election, or after long absence."""
+        partition = followed.partition
+        latest = await self._ask_offset(followed, _LATEST)
+        if latest < partition.log.end_offset:
+            self._logger.warning("partition=%s is cut to its leader's end at %d", partition.key, latest)
+            await partition.truncate_to(latest)
+            return
+        earliest = await self._ask_offset(followed, _EARLIEST)
+        if earliest > partition.log.end_offset:
+            self._logger.warning("partition=%s begins anew at its leader's start %d", partition.key, earliest)
+            await partition.restart_at(earliest)
+
+    async def _ask_offset(self, followed: _Followed, timestamp: int) -> int:
+        key = followed.partition.key
+        wanted = ListOffsetsRequest.Topic.Partition(
+            partition_index=key.partition_id, current_leader_epoch=followed.epoch, timestamp=timestamp
+        )
+        topic = ListOffsetsRequest.Topic(name=key.topic, partitions=[wanted])
+        request = ListOffsetsRequest(replica_id=self._all.broker_id, topics=[topic])
+        address = self._all.address_of(self._leader_id)
+        if address is None:
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"where broker {self._leader_id} is, is not known")
+        response = await self._all.connections.request(
+            address, request, timeout_ms=self._all.settings.timeout_ms
+        )
+        assert isinstance(response, ListOffsetsResponse)
+        found: Any = response.topics[0].partitions[0]
+        if found.error_code:
+            raise ApiError(
+                ErrorCode(found.error_code), "the leader does not say where its log begins or ends"
+            )
+        return int(found.offset)

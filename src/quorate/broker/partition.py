@@ -1,0 +1,314 @@
+"""One replica of a partition on this broker: its log, and whether it leads or follows.
+
+A leader appends what producers send, answers fetches, and keeps count of its followers (`leadership`). A
+follower appends what its leader has, after cutting off what the leader does not have. Both go by the leader
+epoch of the metadata: an older one is never returned to.
+
+Everything here happens on one loop. Appends and reads are synchronous; what cuts a log is awaited, and while
+it is the replica takes part in nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from quorate.storage.partition_log import PartitionLog
+
+from quorate.broker.admission import admit
+from quorate.broker.leadership import Leadership, Proposal
+from quorate.broker.topic_config import TopicConfig
+from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
+from quorate.metadata.partitions import Partition as PartitionState
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import Uuid
+
+__all__ = ["Appended", "Isolation", "Partition", "Surroundings", "TopicPartition"]
+
+NO_LEADER: Final = -1
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    topic_id: Uuid
+    partition_id: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition_id}"
+
+
+class Isolation:
+    """How far a reader may read."""
+
+    END: Final = 0  # followers: everything
+    COMMITTED: Final = 1  # consumers: below the high watermark
+    STABLE: Final = 2  # read_committed: no open transaction
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """Where a batch went. `log_append_time_ms` is -1 unless the leader's time counts."""
+
+    base_offset: int
+    last_offset: int
+    log_append_time_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What all replicas of a broker go by."""
+
+    broker_id: int
+    lag_ms_max: float  # how long a follower may be behind and still be in sync
+    now_ms: Callable[[], float]
+    wall_ms: Callable[[], int]
+    is_eligible: Callable[[int, int], bool]
+    """Whether a broker with an epoch (-1 if it did not say) may be in sync: as the metadata says, active."""
+
+
+class Partition:
+    """A replica."""
+
+    def __init__(
+        self,
+        key: TopicPartition,
+        around: Surroundings,
+        log: PartitionLog,
+        config: TopicConfig,
+        high_watermark: int,
+    ) -> None:
+        self.key = key
+        self.broker_id = around.broker_id
+        self.log = log
+        self._around = around
+        self.config = config
+        self.leader_id = NO_LEADER
+        self.leader_epoch = -1
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.leading: Leadership | None = None
+        self.failure: str | None = None  # why it is offline
+        self.data_waits: dict[DataWait, None] = {}
+        self._commits = CommitQueue()
+        self._high_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
+
+    # Roles
+
+    def lead(self, state: PartitionState) -> bool:
+        """Leads from now on, or hears of a change while it does. Whether this began a new epoch."""
+        is_new = self.leading is None or state.leader_epoch > self.leader_epoch
+        if state.leader_epoch < self.leader_epoch or state.partition_epoch < self.partition_epoch:
+            return False
+        self._take(state)
+        if not is_new:
+            assert self.leading is not None
+            self.leading.update(state)
+            self._advance(self.leading)
+            return False
+        high_watermark = self.high_watermark
+        self.log.assign_epoch(state.leader_epoch)
+        self.leading = Leadership.begin(
+            self.broker_id, state, self.log.end_offset, high_watermark, self._around.now_ms()
+        )
+        self._lose_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        self._advance(self.leading)
+        return True
+
+    def follow(self, state: PartitionState) -> bool:
+        """Follows from now on. Whether fetching must begin anew: with every leader epoch."""
+        if state.leader_epoch < self.leader_epoch or state.partition_epoch < self.partition_epoch:
+            return False
+        is_new = state.leader_epoch > self.leader_epoch or self.leading is not None
+        self._take(state)
+        if self.leading is not None:
+            self._high_watermark = self.leading.high_watermark
+            self.leading = None
+        if is_new:
+            self._lose_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        return is_new
+
+    def stop(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER, reason: str | None = None) -> None:
+        """Takes part in nothing any more: it moves away, is deleted, or its disk has failed."""
+        self.leading = None
+        self.failure = reason or self.failure
+        self._lose_waits(error)
+
+    def _take(self, state: PartitionState) -> None:
+        self.leader_id = state.leader
+        self.leader_epoch = state.leader_epoch
+        self.partition_epoch = state.partition_epoch
+        self.replicas = state.replicas
+
+    def _lose_waits(self, error: ErrorCode) -> None:
+        self._commits.fail(error)
+        for wait in list(self.data_waits):
+            wait.finish()
+
+    # Where it is
+
+    @property
+    def high_watermark(self) -> int:
+        return self._high_watermark if self.leading is None else self.leading.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        unstable = self.log.first_unstable_offset
+        committed = self.high_watermark
+        return committed if unstable is None else min(unstable, committed)
+
+    def limit(self, isolation: int) -> int:
+        """The offset that a reader may not reach."""
+        if isolation == Isolation.END:
+            return self.log.end_offset
+        return self.high_watermark if isolation == Isolation.COMMITTED else self.last_stable_offset
+
+    def check_epoch(self, epoch: int) -> None:
+        """What a client believes to be the leader epoch; -1 if it does not care."""
+        if self.failure is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.key} is offline: {self.failure}")
+        if 0 <= epoch < self.leader_epoch:
+            raise ApiError(
+                ErrorCode.FENCED_LEADER_EPOCH, f"{self.key} is at leader epoch {self.leader_epoch}"
+            )
+        if epoch > self.leader_epoch:
+            raise ApiError(
+                ErrorCode.UNKNOWN_LEADER_EPOCH, f"{self.key} is at leader epoch {self.leader_epoch}"
+            )
+
+    def leadership(self) -> Leadership:
+        """Who leads here, if it is us."""
+        if self.failure is not None:
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self.key} is offline: {self.failure}")
+        if self.leading is None:
+            reason = f"{self.key} is led by broker {self.leader_id}"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        return self.leading
+
+    # As the leader
+
+    def append(self, data: memoryview, acks: int, api_version: int) -> Appended:
+        """Appends what a producer sent. With acks=-1 it is refused if it could not be committed safely."""
+        leading = self.leadership()
+        if acks == -1 and len(leading.isr) < self.min_isr:
+            reason = f"{self.key} has {len(leading.isr)} replicas in sync and needs {self.min_isr}"
+            raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
+        wall_ms = self._around.wall_ms()
+        buffer, header = admit(data, self.config, api_version, wall_ms)
+        found = self.log.append_produced(buffer, header, leading.leader_epoch, wall_ms)
+        append_time_ms = found.timestamp_ms if self.config.has_append_time else -1
+        if not found.is_duplicate and not self._advance(leading):
+            self._wake()  # followers want it before it is committed
+        return Appended(found.base_offset, found.last_offset, append_time_ms)
+
+    @property
+    def min_isr(self) -> int:
+        return min(self.config.min_isr, len(self.replicas))
+
+    def when_committed(self, last_offset: int, wait: CommitWait, number: int) -> None:
+        """Tells the wait, under its number, once an offset is committed, or when that can no longer be."""
+        if self.leading is None:
+            wait.finished(number, ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        elif last_offset < self.high_watermark:
+            wait.finished(number, self._commit_error(self.leading))
+        else:
+            self._commits.add(last_offset, wait, number)
+
+    def fetched_by(
+        self, follower_id: int, offset: int, log_start_offset: int, broker_epoch: int
+    ) -> Proposal | None:
+        """A follower fetches: notes how far it is, commits what can be, and proposes it for the ISR."""
+        leading = self.leadership()
+        if follower_id not in leading.followers:
+            reason = f"broker {follower_id} has no replica of {self.key}"
+            raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
+        now_ms = self._around.now_ms()
+        leading.fetched(follower_id, offset, log_start_offset, broker_epoch, self.log.end_offset, now_ms)
+        self._advance(leading)
+        return leading.newcomer(follower_id, self._may_join)
+
+    def laggards_gone(self) -> Proposal | None:
+        """The ISR without those who have fallen behind for too long, if there are any."""
+        if self.leading is None or self.failure is not None:
+            return None
+        around = self._around
+        return self.leading.without_laggards(self.log.end_offset, around.now_ms(), around.lag_ms_max)
+
+    def isr_answered(self, isr: tuple[int, ...], partition_epoch: int, *, is_recovering: bool) -> None:
+        """The controller has agreed to a proposal; more may be committed now."""
+        if self.leading is not None:
+            self.leading.accepted(isr, partition_epoch, is_recovering=is_recovering)
+            self.partition_epoch = max(self.partition_epoch, partition_epoch)
+            self._advance(self.leading)
+
+    def configure(self, config: TopicConfig) -> None:
+        """The topic has other settings now."""
+        self.config = config
+        self.log.configure(config.log)
+        if self.leading is not None:
+            self._advance(self.leading)
+
+    def _may_join(self, broker_id: int) -> bool:
+        assert self.leading is not None
+        return self._around.is_eligible(broker_id, self.leading.followers[broker_id].broker_epoch)
+
+    def _advance(self, leading: Leadership) -> bool:
+        around = self._around
+        has_moved = leading.advance(
+            self.log.end_offset, self.min_isr, around.lag_ms_max, around.now_ms(), self._may_join
+        )
+        if has_moved:
+            self._commits.committed(leading.high_watermark, self._commit_error(leading))
+            self._wake()
+        return has_moved
+
+    def _wake(self) -> None:
+        for wait in list(self.data_waits):
+            wait.look()
+
+    def _commit_error(self, leading: Leadership) -> ErrorCode:
+        if len(leading.maximal_isr) < self.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND
+        return ErrorCode.NONE
+
+    # As a follower
+
+    def append_fetched(self, epoch: int, offset: int, data: memoryview, high_watermark: int) -> None:
+        """Appends what the leader of an epoch answered to a fetch at an offset, if that is still us."""
+        if epoch != self.leader_epoch or self.leading is not None or offset != self.log.end_offset:
+            return
+        if len(data):
+            self.log.append_replicated(data, self._around.wall_ms())
+        self._set_high_watermark(high_watermark)
+
+    async def cut_off(self, epoch: int, end_offset: int) -> None:
+        """The leader's log of an epoch ended at an offset: what we have beyond that was never committed."""
+        ours_epoch, ours_end = self.log.end_offset_of(epoch)
+        if ours_epoch < 0:
+            target = end_offset
+        elif ours_epoch == epoch:
+            target = min(ours_end, end_offset)
+        else:
+            target = ours_end
+        await self.truncate_to(min(target, self.log.end_offset))
+
+    async def truncate_to(self, offset: int) -> None:
+        await self.log.truncate_to(offset)
+        self._high_watermark = max(self.log.start_offset, min(self._high_watermark, self.log.end_offset))
+
+    async def restart_at(self, offset: int) -> None:
+        """Forgets everything, and begins where the leader begins."""
+        await self.log.restart_at(offset, self._around.wall_ms())
+        self._high_watermark = offset
+
+    async def start_at(self, offset: int) -> None:
+        """The leader's log begins later than ours."""
+        if offset <= self.log.end_offset:
+            await self.log.delete_until(offset, self._around.wall_ms())
+            self._high_watermark = max(self._high_watermark, offset)
+
+    def _set_high_watermark(self, high_watermark: int) -> None:
+        moved = max(self._high_watermark, min(high_watermark, self.log.end_offset))
+        if moved != self._high_watermark:
+            self._high_watermark = moved
+            self._wake()

@@ -1,0 +1,80 @@
+"""The settings of a topic that a broker goes by: the topic's own, else what the cluster or the file says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quorate.controller.config_definitions import TOPIC_CONFIGS
+from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
+from quorate.storage.limits import LogConfig
+
+__all__ = ["TopicConfig", "topic_config"]
+
+
+@dataclass(frozen=True, slots=True)
+class TopicConfig:
+    """Everything that appending, reading and keeping depend on."""
+
+    log: LogConfig
+    max_message_bytes: int
+    compression_type: str
+    has_append_time: bool
+    timestamp_before_max_ms: int
+    timestamp_after_max_ms: int
+    is_compacted: bool
+    is_deleted: bool  # what is too old or too much goes
+    min_isr: int
+    retention_ms: int
+    retention_bytes: int
+
+
+def topic_config(image: ClusterImage, topic: str, broker_id: int, file: Mapping[str, str]) -> TopicConfig:
+    """`file` holds the defaults for topics that the node's own file has, by the topic's keys."""
+    layers = [
+        image.configs.get((TOPIC, topic), {}),
+        _synonyms(image.configs.get((BROKER, str(broker_id)), {})),
+        _synonyms(image.configs.get(CLUSTER_DEFAULT, {})),
+        file,
+    ]
+
+    def value(key: str) -> str:
+        for layer in layers:
+            if key in layer:
+                return layer[key]
+        default = TOPIC_CONFIGS[key].default
+        assert default is not None, f"{key} has a default"
+        return default
+
+    policies = {one.strip() for one in value("cleanup.policy").split(",")}
+    is_compacted = "compact" in policies
+    return TopicConfig(
+        log=LogConfig(
+            segment_bytes=int(value("segment.bytes")),
+            segment_ms=int(value("segment.ms")),
+            index_interval_bytes=int(value("index.interval.bytes")),
+            index_bytes=int(value("segment.index.bytes")),
+            is_compacted=is_compacted,
+        ),
+        max_message_bytes=int(value("max.message.bytes")),
+        compression_type=value("compression.type"),
+        has_append_time=value("message.timestamp.type") == "LogAppendTime",
+        timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),
+        timestamp_after_max_ms=int(value("message.timestamp.after.max.ms")),
+        is_compacted=is_compacted,
+        is_deleted="delete" in policies,
+        min_isr=int(value("min.insync.replicas")),
+        retention_ms=int(value("retention.ms")),
+        retention_bytes=int(value("retention.bytes")),
+    )
+
+
+def _synonyms(values: Mapping[str, str]) -> dict[str, str]:
+    """Settings of a broker by the topic's key that they are the default of; the strongest synonym wins."""
+    found = {}
+    for key, definition in TOPIC_CONFIGS.items():
+        for synonym in definition.synonyms:
+            if synonym in values:
+                found[key] = values[synonym]
+                break
+    return found

@@ -1,0 +1,429 @@
+"""A cluster as a client sees it: ask, and the request finds its way.
+
+    async with Cluster("127.0.0.1:9092") as cluster:
+        topic = await cluster.topic("orders")
+        response = await cluster.request(ANY, DescribeClusterRequest(...))
+        response = await cluster.request(LeaderOf("orders", 0), ListOffsetsRequest(...))
+
+What is known of the cluster is in `metadata`. It is asked for when it is first needed, when an error shows that
+it is out of date, and now and then; whoever needs it at the same time shares one request. An error that may
+pass is tried again after a growing delay, until the retries or the time are used up. Then the caller gets an
+`ApiError` (the last thing a broker said) or `Unavailable` (nobody said anything).
+
+Time is the running loop's, randomness an argument: the same code runs in a simulated world.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random as random_module
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from random import Random
+from types import TracebackType
+from typing import Final, NamedTuple, cast
+
+from quorate.client.errors import Unavailable, code_of
+from quorate.client.metadata import Address, Broker, Metadata, Topic, TopicPartition, parse_addresses
+from quorate.net.client import ConnectionLost
+from quorate.net.connections import Backoff, Connections
+from quorate.net.limits import Limits
+from quorate.protocol.api.topics import MetadataRequest, MetadataResponse
+from quorate.protocol.errors import ApiError, ErrorCode, ProtocolError
+from quorate.protocol.message import Request, Response
+
+__all__ = ["ANY", "CONTROLLER", "Cluster", "ClusterSettings", "Destination", "LeaderOf", "top_level_error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSettings:
+    """How patient a client is."""
+
+    # For one attempt, connecting included.
+    request_timeout_ms: float = 30_000
+    # For a request with all its retries, if the caller does not say.
+    deadline_ms: float = 60_000
+    retries_max: int = 50
+    backoff: Backoff = field(default_factory=lambda: Backoff(first_ms=100, max_ms=1000))
+    connect_timeout_ms: float = 10_000
+    # For asking one broker about the cluster: if it is silent there are others.
+    metadata_timeout_ms: float = 5_000
+    # Metadata is asked for again after this time, even if nothing went wrong.
+    metadata_age_max_ms: float = 300_000
+    # How long a topic that no broker knows is waited for: one that was just created is not known everywhere.
+    unknown_topic_wait_ms: float = 5_000
+    allow_auto_topic_creation: bool = False
+    limits: Limits = field(default_factory=Limits)
+
+
+class _Role(Enum):
+    ANY = "any broker"
+    CONTROLLER = "the controller"
+
+
+ANY: Final = _Role.ANY
+CONTROLLER: Final = _Role.CONTROLLER
+
+
+class LeaderOf(NamedTuple):
+    """Whoever leads a partition when the request is sent."""
+
+    topic: str
+    partition: int
+
+
+# A broker by its id, or by what it is.
+Destination = int | _Role | LeaderOf
+
+
+def top_level_error(response: Response) -> ErrorCode:
+    """The error of a response as a whole, if it is of a kind that has one."""
+    return code_of(getattr(response, "error_code", 0))
+
+
+class Cluster:
+    """The brokers of one cluster, found through any of them. Use it as a context manager, or `close` it."""
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[Address],
+        *,
+        random: Random | None = None,
+        client_id: str = "quorate",
+        settings: ClusterSettings | None = None,
+    ) -> None:
+        self.settings = ClusterSettings() if settings is None else settings
+        self.metadata = Metadata()
+        self.random = random_module.SystemRandom() if random is None else random
+        self.client_id = client_id
+        self._bootstrap = parse_addresses(bootstrap) if isinstance(bootstrap, str) else tuple(bootstrap)
+        self._pools: list[Connections] = []
+        self._connections = self.open_connections()
+        self._tracked: dict[str, None] = {}  # the topics to ask about, in the order in which they came up
+        self._last_good: Address | None = None
+        self._refreshing: asyncio.Task[None] | None = None
+        self._refreshing_topics: frozenset[str] = frozenset()
+        self._background: set[asyncio.Task[None]] = set()
+        self._age_timer: asyncio.TimerHandle | None = None
+        self._is_closed = False
+
+    async def __aenter__(self) -> Cluster:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends all connections. Whoever still waits for an answer gets `Unavailable`."""
+        self._is_closed = True
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        tasks = [*self._background, *([self._refreshing] if self._refreshing is not None else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for pool in list(self._pools):
+            await pool.close()
+        self._pools.clear()
+
+    # Asking
+
+    async def request(
+        self,
+        to: Destination,
+        request: Request,
+        *,
+        timeout_ms: float | None = None,
+        retries: int | None = None,
+        version_cap: int | None = None,
+        error_of: Callable[[Response], ErrorCode] = top_level_error,
+    ) -> Response:
+        """The response of a broker, after as many attempts as it takes.
+
+        `error_of` says what is wrong with a response, if the error is not where `top_level_error` looks. An
+        error that may pass is tried again; any other is raised.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._deadline_ms(timeout_ms) / 1000
+        attempts_max = (self.settings.retries_max if retries is None else retries) + 1
+        attempt = 1
+        while True:
+            try:
+                address = (await self._find(to, deadline)).address
+                left_ms = (deadline - loop.time()) * 1000
+                response = await self._connections.request(
+                    address, request, version_cap, timeout_ms=min(self.settings.request_timeout_ms, left_ms)
+                )
+                code = error_of(response)
+                if code is ErrorCode.NONE:
+                    return response
+                raise ApiError(code, _explanation(response))
+            except (ApiError, ConnectionError) as error:
+                may_pass = isinstance(error, ConnectionError) or error.code.retriable
+                if isinstance(error, ProtocolError) or not may_pass or self._is_closed:
+                    raise
+                delay_ms = self.settings.backoff.delay_ms(attempt, self.random)
+                if attempt >= attempts_max or loop.time() + delay_ms / 1000 >= deadline:
+                    raise _given_up(type(request).__name__, to, attempt, error) from error
+            attempt += 1
+            self.refresh_soon()
+            await asyncio.sleep(delay_ms / 1000)
+
+    async def topic(self, name: str, *, timeout_ms: float | None = None) -> Topic:
+        """A topic, as soon as a broker knows it."""
+        known = self.metadata.topics.get(name)
+        if known is not None:
+            return known
+        loop = asyncio.get_running_loop()
+        begun = loop.time()
+        deadline = begun + self._deadline_ms(timeout_ms) / 1000
+        attempt = 1
+        while True:
+            async with _in_time(deadline, f"topic {name!r}"):
+                await self.refresh(name)
+            known = self.metadata.topics.get(name)
+            if known is not None:
+                return known
+            code = self.metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+                deadline = min(deadline, begun + self.settings.unknown_topic_wait_ms / 1000)
+            delay_ms = self.settings.backoff.delay_ms(attempt, self.random)
+            if not code.retriable or loop.time() + delay_ms / 1000 >= deadline:
+                self._tracked.pop(name, None)
+                raise ApiError(code, f"topic {name!r}{_WHY.get(code, '')}")
+            attempt += 1
+            await asyncio.sleep(delay_ms / 1000)
+
+    async def leader(self, topic: str, partition: int, *, timeout_ms: float | None = None) -> Broker:
+        """The broker that leads a partition, as soon as there is one."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._deadline_ms(timeout_ms) / 1000
+        attempt = 1
+        while True:
+            try:
+                return await self._find(LeaderOf(topic, partition), deadline)
+            except ApiError as error:
+                delay_ms = self.settings.backoff.delay_ms(attempt, self.random)
+                if not error.code.retriable or loop.time() + delay_ms / 1000 >= deadline:
+                    raise
+            attempt += 1
+            self.refresh_soon()
+            await asyncio.sleep(delay_ms / 1000)
+
+    # Metadata
+
+    async def refresh(self, *topics: str) -> None:
+        """Asks a broker about the cluster and all topics that matter, these among them, once.
+
+        A call during another one that covers the same topics shares its answer. `Unavailable` if no broker
+        answers.
+        """
+        self._tracked.update(dict.fromkeys(topics))
+        while True:
+            task = self._refreshing
+            if task is None:
+                if self._is_closed:
+                    raise Unavailable("the client is closed")
+                asked = list(self._tracked)
+                task = self._refreshing = asyncio.get_running_loop().create_task(self._refresh(asked))
+                task.add_done_callback(self._refreshed)
+                self._refreshing_topics = frozenset(asked)
+            is_covered = self._refreshing_topics.issuperset(topics)
+            try:
+                await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if self._is_closed:
+                    raise Unavailable("the client is closed") from None
+                raise
+            except Unavailable:
+                if is_covered:
+                    raise
+            if is_covered:
+                return
+
+    def refresh_soon(self) -> None:
+        """Begins to refresh, unless that is under way. Nobody waits for it."""
+        if self._refreshing is None and not self._is_closed:
+            task = asyncio.get_running_loop().create_task(self._refresh_quietly())
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    def untrack(self, topics: Iterable[str]) -> None:
+        """Nobody is interested in these topics any more."""
+        for topic in topics:
+            self._tracked.pop(topic, None)
+
+    # Connections of their own, for what would keep others waiting: brokers answer one connection in order
+
+    def open_connections(self) -> Connections:
+        pool = Connections(
+            rng=self.random,
+            client_id=self.client_id,
+            limits=self.settings.limits,
+            connect_timeout_ms=self.settings.connect_timeout_ms,
+        )
+        self._pools.append(pool)
+        return pool
+
+    async def close_connections(self, pool: Connections) -> None:
+        if pool in self._pools:
+            self._pools.remove(pool)
+        await pool.close()
+
+    # How
+
+    def _deadline_ms(self, timeout_ms: float | None) -> float:
+        return self.settings.deadline_ms if timeout_ms is None else timeout_ms
+
+    async def _find(self, to: Destination, deadline: float) -> Broker:
+        """Who should be asked, as far as is known. What is not known is asked for once."""
+        found = self._known(to)
+        if found is None:
+            async with _in_time(deadline, _name(to)):
+                await self.refresh(*([to.topic] if isinstance(to, LeaderOf) else []))
+            found = self._known(to)
+        if found is None:
+            raise self._unknown(to)
+        return found
+
+    def _known(self, to: Destination) -> Broker | None:
+        brokers = self.metadata.brokers
+        match to:
+            case _Role.ANY:
+                return self.random.choice([brokers[one] for one in sorted(brokers)]) if brokers else None
+            case _Role.CONTROLLER:
+                return brokers.get(self.metadata.controller_id)
+            case LeaderOf():
+                return self.metadata.leader(to)
+            case _:
+                return brokers.get(to)
+
+    def _unknown(self, to: Destination) -> ApiError:
+        alive = ", ".join(map(str, sorted(self.metadata.brokers))) or "none"
+        if not isinstance(to, LeaderOf):
+            # A code that may pass: a broker that restarts is away for a moment.
+            return ApiError(ErrorCode.REPLICA_NOT_AVAILABLE, f"{_name(to)} is not there; alive: {alive}")
+        topic = self.metadata.topics.get(to.topic)
+        if topic is None:
+            code = self.metadata.errors.get(to.topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return ApiError(code, f"topic {to.topic!r}{_WHY.get(code, '')}")
+        if to.partition not in topic.partitions:
+            there_are = f"topic {to.topic!r} has {len(topic.partitions)} partitions, and no {to.partition}"
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, there_are)
+        replicas = ", ".join(map(str, topic.partitions[to.partition].replicas))
+        reason = f"{TopicPartition(*to)} has no leader: its replicas are on {replicas}; alive: {alive}"
+        return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, reason)
+
+    async def _refresh_quietly(self) -> None:
+        try:
+            await self.refresh()
+        except Unavailable:
+            pass  # whoever needs it will ask again, and hear why it fails
+
+    async def _refresh(self, topics: list[str]) -> None:
+        request = MetadataRequest(
+            topics=[MetadataRequest.Topic(name=name) for name in topics],
+            allow_auto_topic_creation=self.settings.allow_auto_topic_creation,
+        )
+        silent: list[str] = []
+        for address in self._candidates():
+            try:
+                response = cast(
+                    "MetadataResponse",
+                    await self._connections.request(
+                        address, request, timeout_ms=self.settings.metadata_timeout_ms
+                    ),
+                )
+            except (ConnectionLost, ApiError) as error:
+                silent.append(str(error))
+                continue
+            if response.error_code or not response.brokers:
+                code = code_of(response.error_code)
+                silent.append(f"{address[0]}:{address[1]}: {code.name}, {len(response.brokers)} brokers")
+                continue
+            self._last_good = address
+            self._learn(response)
+            return
+        raise Unavailable(
+            f"no broker answers ({'; '.join(silent)}). Is the cluster running, and are the addresses right?"
+        )
+
+    def _candidates(self) -> list[Address]:
+        """Whom to ask, in turn: who answered last, the known brokers, and where we began."""
+        brokers = self.metadata.brokers
+        known = [brokers[one].address for one in sorted(brokers)]
+        begun = list(self._bootstrap)
+        self.random.shuffle(known)
+        self.random.shuffle(begun)
+        first = [self._last_good] if self._last_good in known else []
+        return list(dict.fromkeys([*first, *known, *begun]))  # type: ignore[list-item]
+
+    def _learn(self, response: MetadataResponse) -> None:
+        before = {one.address for one in self.metadata.brokers.values()}
+        self.metadata.learn(response)
+        after = {one.address for one in self.metadata.brokers.values()}
+        for address in sorted(before - after - set(self._bootstrap)):
+            for pool in self._pools:
+                pool.forget(address)
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._age_timer = loop.call_later(self.settings.metadata_age_max_ms / 1000, self.refresh_soon)
+
+    def _refreshed(self, task: asyncio.Task[None]) -> None:
+        self._refreshing = None
+        if not task.cancelled():
+            task.exception()  # those who wait get it; if nobody waits, nobody misses it
+
+
+class _in_time:  # noqa: N801  # used like a function
+    """A timeout that says what did not come in time."""
+
+    def __init__(self, deadline: float, what: str) -> None:
+        self._timeout = asyncio.timeout_at(deadline)
+        self._what = what
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError:
+            raise Unavailable(f"{self._what}: no broker answered in time") from error
+
+
+_WHY: Final = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: " does not exist, or not yet on the broker that was asked; create it first",
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: ": this client may not see it",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: " is not a legal name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'",
+}
+
+
+def _name(to: Destination) -> str:
+    match to:
+        case _Role():
+            return to.value
+        case LeaderOf():
+            return f"the leader of {TopicPartition(*to)}"
+        case _:
+            return f"broker {to}"
+
+
+def _explanation(response: Response) -> str:
+    said: str | None = getattr(response, "error_message", None)
+    return said or ""
+
+
+def _given_up(
+    request: str, to: Destination, attempts: int, error: ApiError | ConnectionError
+) -> ApiError | Unavailable:
+    what = f"{request} to {_name(to)}, given up after {attempts} attempts"
+    if isinstance(error, ApiError):
+        return ApiError(error.code, f"{what}: {error.message or 'the last answer'}")
+    return Unavailable(f"{what}: {error}")
