@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from controller_cluster import Cluster
+from controller_cluster import Cluster, directory
 from quorate.controller.assignment import check_assignment
+from quorate.metadata.records import BrokerRegistrationChangeRecord
 from quorate.protocol.errors import ApiError, ErrorCode
 
 
@@ -16,6 +17,10 @@ def cluster() -> Cluster:
     cluster = Cluster(range(70))
     cluster.fence(3)
     cluster.shut_down(4)
+    epoch = cluster.image.brokers[5].epoch
+    cluster.apply(
+        BrokerRegistrationChangeRecord(broker_id=5, broker_epoch=epoch, cordoned_log_dirs=[directory(5)])
+    )
     return cluster
 
 
@@ -24,8 +29,9 @@ def cluster() -> Cluster:
     [
         ([1], None),
         ([1], 1),
-        ([1, 2, 5], 3),
-        ([5, 1, 2], None),
+        ([1, 2, 6], 3),
+        ([6, 1, 2], None),
+        ([5, 1], None),  # cordoned: nothing is placed there, but whoever names it means it
         ([3, 4], 2),  # fenced and shutting down: they hold a replica that is not in sync
         (range(64), None),
     ],

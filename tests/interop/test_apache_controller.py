@@ -38,7 +38,7 @@ from node.processes import CLUSTER_ID, DEADLINE_S, HOST, Processes, run_quorate
 from quorate.cli.brokers import ask
 from quorate.metadata.image import BROKER, TOPIC, ClusterImage
 from quorate.node.admin import ADDRESS_FILE
-from quorate.protocol.api.admin import AlterClientQuotasRequest
+from quorate.protocol.api.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
 from quorate.storage.files import RealFiles
@@ -55,6 +55,12 @@ SETTINGS = SESSIONS | {
     "metadata_max_idle_interval_ms": "100",
     "metadata_log_max_record_bytes_between_snapshots": "3000",
     "replica_lag_time_max_ms": "5000",
+}
+QUIET = {"log_level": 2}  # brokers that come and go are nothing to report
+# Without it Apache's brokers and controllers know no access control entries.
+AUTHORIZER = {
+    "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "super_users": "User:ANONYMOUS",
 }
 
 
@@ -103,8 +109,14 @@ class Mixed:
     def broker(self, broker_id):
         return self.asked(f"/v1/brokers/{broker_id}")["broker"]
 
-    def events(self, node_id):
-        return self.asked("/v1/events?limit=1000", node_id)["events"]
+    def events(self):
+        """What all controllers had to say, the oldest first."""
+        found = [one for node in CONTROLLERS for one in self.asked("/v1/events?limit=1000", node)["events"]]
+        return sorted(found, key=lambda one: one["time_ms"])
+
+    def events_about(self, broker_id, *, since):
+        """The events about a broker after some others."""
+        return [one for one in self.events() if one.get("broker_id") == broker_id and one not in since]
 
     def wait_until_active(self, *broker_ids):
         def are_active():
@@ -151,7 +163,7 @@ def mixed(programs, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def admin(mixed):
-    return AdminClient({"bootstrap.servers": mixed.brokers.bootstrap_servers})
+    return AdminClient(QUIET | {"bootstrap.servers": mixed.brokers.bootstrap_servers})
 
 
 def test_apache_brokers_become_members(mixed):
@@ -246,8 +258,13 @@ def test_apache_tools_ask_our_controllers(mixed):
     everywhere = "--entity-type", "brokers", "--entity-default"
     mixed.tool(configs, *everywhere, "--alter", "--add-config", "log.retention.ms=7000000")
     assert "log.retention.ms=7000000" in mixed.tool(configs, *everywhere, "--describe")
-    quota = "--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients", "--entity-default"
-    mixed.tool(configs, *quota, "--alter", "--add-config", "producer_byte_rate=1024,consumer_byte_rate=2048")
+    rates = "producer_byte_rate=1024,consumer_byte_rate=2048"
+    whom = "--entity-type", "users", "--entity-name", "alice", "--entity-type", "clients", "--entity-default"
+    through_broker = (
+        "--bootstrap-server",
+        mixed.brokers.bootstrap_servers,
+    )  # it does not ask controllers these
+    mixed.programs.run(configs, *through_broker, *whom, "--alter", "--add-config", rates)
     image = mixed.image()
     assert image.configs[BROKER, ""]["log.retention.ms"] == "7000000"
     assert image.quotas == {
@@ -318,11 +335,11 @@ def test_a_partition_moves_between_apache_brokers(mixed, admin):
 
 
 def test_brokers_stay_when_the_active_controller_is_killed(mixed, admin):
-    cluster = mixed.cluster
+    cluster, since = mixed.cluster, mixed.events()
     before = {one: mixed.broker(one)["epoch"] for one in (11, 12)}
     old = mixed.active
     cluster.kill(old)
-    new = cluster.wait_for_leader(other_than=old)["leader_id"]
+    cluster.wait_for_leader(other_than=old)
     cluster.wait(
         "heartbeats", lambda: all((mixed.broker(one)["metadata_offset"] or -1) >= 0 for one in before)
     )
@@ -334,64 +351,226 @@ def test_brokers_stay_when_the_active_controller_is_killed(mixed, admin):
     cluster.wait_until_caught_up(*CONTROLLERS)
     mixed.wait_until_active(11, 12)
     assert {one: mixed.broker(one)["epoch"] for one in (11, 12)} == before
-    kinds = [one["kind"] for one in mixed.events(new)]
-    assert "BrokerFenced" not in kinds[kinds.index("ControllerActivated") :]
+    assert not [*mixed.events_about(11, since=since), *mixed.events_about(12, since=since)]
 
 
 def test_an_apache_broker_shuts_down_in_order_and_comes_back(mixed, admin):
-    made = admin.create_topics([NewTopic("handed.over", 2, replica_assignment=[[12, 11], [12]])])
-    assert outcome(made["handed.over"]) == "NONE"
+    topics = [NewTopic("handed.over", 1, replica_assignment=[[12, 11]])]
+    topics.append(NewTopic("left.alone", 1, replica_assignment=[[12]]))
+    assert {outcome(one) for one in admin.create_topics(topics).values()} == {"NONE"}
     produce(mixed, "handed.over", range(10))
-    controller, before = mixed.active, mixed.broker(12)
-    seen = len(mixed.events(controller))
+    produce(mixed, "left.alone", range(10))
+    before, since = mixed.broker(12), mixed.events()
     assert mixed.brokers.terminate(12) == 143  # 128 and the number of SIGTERM: it ended by itself
-    assert mixed.active == controller
-    about = [one for one in mixed.events(controller)[seen:] if one.get("broker_id") == 12]
-    kinds = [one["kind"] for one in about if one["kind"] != "ShutdownWaiting"]
-    assert kinds == ["ShutdownStarted", "ShutdownGranted", "BrokerFenced"]
+    about = [one for one in mixed.events_about(12, since=since) if one["kind"] != "ShutdownWaiting"]
+    assert [one["kind"] for one in about] == ["ShutdownStarted", "ShutdownGranted", "BrokerFenced"]
     assert {one["epoch"] for one in about} == {before["epoch"]}
     assert about[-1]["check"] == "shut down"
-    found = mixed.partitions("handed.over")
-    assert (found[0].leader, found[0].isr) == (11, (11,))
-    assert (found[1].leader, found[1].isr, found[1].elr) == (-1, (), (12,))
+    handed_over, left_alone = mixed.partitions("handed.over")[0], mixed.partitions("left.alone")[0]
+    assert (handed_over.leader, handed_over.isr) == (11, (11,))
+    assert (left_alone.leader, left_alone.isr, left_alone.elr) == (-1, (), (12,))
 
+    since = mixed.events()
     mixed.brokers.start(12)
     mixed.wait_until_active(11, 12)
-    after = mixed.broker(12)
-    assert after["epoch"] > before["epoch"]
-    (registered,) = [one for one in mixed.events(controller)[seen:] if one["kind"] == "BrokerRegistered"]
+    assert mixed.broker(12)["epoch"] > before["epoch"]
+    about = mixed.events_about(12, since=since)
+    (registered,) = [one for one in about if one["kind"] == "BrokerRegistered"]
     assert (registered["previous_epoch"], registered["is_clean"]) == (before["epoch"], True)
-    mixed.wait_for_partitions(
-        "its partitions", "handed.over", lambda found: found[1].leader == 12 and len(found[0].isr) == 2
-    )
-    assert consume(mixed, "handed.over", 10) == set(range(10))
+    mixed.wait_for_partitions("it to lead again", "left.alone", lambda found: found[0].leader == 12)
+    mixed.wait_for_partitions("it to be in sync", "handed.over", lambda found: len(found[0].isr) == 2)
+    assert consume(mixed, "handed.over", 10) == consume(mixed, "left.alone", 10) == set(range(10))
 
 
 def test_an_apache_broker_that_crashes_is_fenced_and_comes_back(mixed, admin):
-    topic = NewTopic("crashed", 2, replica_assignment=[[12, 11], [11, 12]], config={"min.insync.replicas": "1"})
+    topic = NewTopic("crashed", 2, replica_assignment=[[12, 11], [11, 12]])
     assert outcome(admin.create_topics([topic])["crashed"]) == "NONE"
     produce(mixed, "crashed", range(10))
-    controller, before = mixed.active, mixed.broker(12)
-    seen = len(mixed.events(controller))
+    before, since = mixed.broker(12), mixed.events()
     mixed.brokers.kill(12)
     produce(mixed, "crashed", range(10, 20))  # waits for the new leader
     found = mixed.wait_for_partitions(
         "all led by one", "crashed", lambda found: all(one.isr == (11,) for one in found.values())
     )
     assert [one.leader for one in found.values()] == [11, 11]
-    (fenced,) = [one for one in mixed.events(controller)[seen:] if one["kind"] == "BrokerFenced"]
-    assert (fenced["broker_id"], fenced["epoch"]) == (12, before["epoch"])
+    (fenced,) = mixed.events_about(12, since=since)
+    assert (fenced["kind"], fenced["epoch"]) == ("BrokerFenced", before["epoch"])
     assert fenced["check"] == "missed heartbeats"
     assert fenced["ms_since_heartbeat"] >= fenced["session_timeout_ms"] == 5000
 
     mixed.brokers.start(12)
     mixed.wait_until_active(11, 12)
-    (registered,) = [one for one in mixed.events(controller)[seen:] if one["kind"] == "BrokerRegistered"]
+    about = mixed.events_about(12, since=since)
+    (registered,) = [one for one in about if one["kind"] == "BrokerRegistered"]
     assert (registered["previous_epoch"], registered["is_clean"]) == (before["epoch"], False)
     mixed.wait_for_partitions(
         "both in sync", "crashed", lambda found: all(len(one.isr) == 2 for one in found.values())
     )
     assert consume(mixed, "crashed", 20) == set(range(20))
+
+
+# Our image of Apache's cluster
+
+
+class Theirs:
+    """What a cluster of Apache's left on the disk of its controller, and what its clients had been told."""
+
+    def __init__(self, cluster, snapshot, told):
+        self.cluster = cluster
+        self.snapshot = snapshot
+        self.told = told
+
+
+@pytest.fixture(scope="module")
+def theirs(programs, tmp_path_factory):
+    """A controller of Apache's and two brokers, of which one was stopped in the end."""
+    with Processes(tmp_path_factory.mktemp("theirs"), **SETTINGS) as cluster:
+        voters = f"1@{HOST}:{cluster.port(1)}"
+        directory = str(cluster.directory(1))
+        cluster.configure(1, controller_quorum_voters=voters, log_dirs=directory, **AUTHORIZER)
+        config = cluster.configuration(1)
+        programs.run("kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(config))
+        controller = programs.node(config, cluster.root / "node-1.log")
+        with controller, ApacheBrokers(programs, cluster) as brokers:
+            for one in (11, 12):
+                brokers.configure(one, controller_quorum_voters=voters, **AUTHORIZER)
+                brokers.format(one)
+            brokers.start(11, 12)
+            admin = AdminClient(QUIET | {"bootstrap.servers": brokers.bootstrap_servers})
+            change_everything(cluster, brokers, admin)
+            told = told_by(cluster, admin, brokers.bootstrap_servers)
+            end_offset = cluster.describe(1)["high_watermark"]
+            snapshot = cluster.wait("a later snapshot", lambda: snapshot_from(cluster, 1, end_offset))
+            yield Theirs(cluster, snapshot, told)
+
+
+def change_everything(cluster, brokers, admin):
+    """Of every kind of record something, some of it taken away again; a broker leaves, and with it a replica
+    that stays eligible to lead, also where it is no replica any more."""
+    cluster.wait("two brokers", lambda: len(admin.list_topics(timeout=DEADLINE_S).brokers) == 2)
+    topics = [
+        NewTopic("orders", 3, 2, config={"min.insync.replicas": "2", "retention.ms": "1000000"}),
+        NewTopic("placed", 2, replica_assignment=[[12], [11]]),
+        NewTopic("doomed", 1, 1, config={"retention.ms": "1000000"}),
+        *(NewTopic(f"many-{one}", 5, 2) for one in range(10)),
+    ]
+    assert {outcome(one) for one in admin.create_topics(topics).values()} == {"NONE"}
+    assert outcome(admin.create_partitions([NewPartitions("placed", 4)])["placed"]) == "NONE"
+    changes = [("retention.ms", "DELETE", None), ("cleanup.policy", "SET", "compact")]
+    (altered,) = admin.incremental_alter_configs([changed("orders", *changes)]).values()
+    assert outcome(altered) == "NONE"
+    assert outcome(admin.delete_topics(["doomed"])["doomed"]) == "NONE"
+    secure(admin)
+    quota(cluster, 11, user="alice", values={"producer_byte_rate": 1024.0, "request_percentage": 50.0})
+    quota(cluster, 11, user=None, values={"consumer_byte_rate": 2048.0})
+    produce_to(brokers.bootstrap_servers, "orders", range(10))
+    assert brokers.terminate(12) == 143
+    with closing(KafkaAdminClient(bootstrap_servers=brokers.bootstrap_servers)) as other:
+        narrower = {TopicPartition("orders", one): [11] for one in (0, 1)}
+        assert set(other.alter_partition_reassignments(narrower).values()) == {None}
+        cluster.wait("no reassignment", lambda: not other.list_partition_reassignments())
+
+
+def told_by(cluster, admin, servers):
+    """What clients are told of everything."""
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as other:
+        names = sorted(admin.list_topics(timeout=DEADLINE_S).topics)
+        topics = {one["name"]: one for one in other.describe_topic_partitions(names)}
+    every = AclBindingFilter(
+        ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
+    )
+    users = admin.describe_user_scram_credentials().result(DEADLINE_S)
+    quotas = cluster.ask(11, DescribeClientQuotasRequest(components=[], strict=False))
+    return {
+        "topics": topics,
+        "configs": {one: configured(admin, one) for one in topics},
+        "acls": sorted(one.principal for one in admin.describe_acls(every).result(DEADLINE_S)),
+        "scram": sorted(
+            (name, one.mechanism.value, one.iterations)
+            for name, found in users.items()
+            for one in found.scram_credential_infos
+        ),
+        "quotas": {
+            tuple((one.entity_type, one.entity_name) for one in entry.entity): {
+                one.key: one.value for one in entry.values
+            }
+            for entry in quotas.entries
+        },
+    }
+
+
+def test_apaches_log_and_its_snapshot_give_one_image(theirs):
+    image = loaded(theirs.snapshot)
+    assert folded_up_to(theirs.cluster, 1, theirs.snapshot).equals(image)
+    assert not image.unknown
+
+
+def test_our_image_is_what_apaches_clients_are_told(theirs):
+    image, told = loaded(theirs.snapshot), theirs.told
+    print(told["topics"])
+    assert set(image.topics.by_name) == set(told["topics"])
+    for name, described in told["topics"].items():
+        topic = image.topics.by_name[name]
+        partitions = dict(image.partitions_of(topic.id))
+        assert sorted(partitions) == sorted(one["partition_index"] for one in described["partitions"])
+        for one in described["partitions"]:
+            found = partitions[one["partition_index"]]
+            assert list(found.replicas) == one["replica_nodes"]
+            assert sorted(found.isr) == sorted(one["isr_nodes"])
+            assert (found.leader, found.leader_epoch) == (one["leader_id"], one["leader_epoch"])
+        assert image.configs.get((TOPIC, name), {}) == told["configs"][name]
+    assert sorted(one.principal for one in image.acls.values()) == told["acls"]
+    found = [(name, mechanism, one.iterations) for (name, mechanism), one in image.scram.items()]
+    assert sorted(found) == told["scram"]
+    assert image.quotas == told["quotas"]
+
+
+def test_our_image_is_what_apaches_shell_shows(programs, theirs):
+    assert shown_by_shell(programs, theirs.snapshot) == shown_by_us(loaded(theirs.snapshot))
+
+
+# Controllers of both kinds
+
+
+def test_controllers_of_both_kinds_register_with_each_other(programs, tmp_path):
+    """First ours leads, then Apache's: node 2 leaves it to others to begin an election."""
+    with Processes(tmp_path, controller_quorum_fetch_timeout_ms="3000") as cluster:
+        voters = ",".join(f"{one}@{HOST}:{cluster.port(one)}" for one in CONTROLLERS)
+        for one in CONTROLLERS:
+            patience = {"controller_quorum_election_timeout_ms": "60000"} if one == 2 else {}
+            directory = str(cluster.directory(one))
+            cluster.configure(one, controller_quorum_voters=voters, log_dirs=directory, **patience)
+            cluster.format(one)
+        cluster.start(1, 2)
+        cluster.wait_until_caught_up(1, 2)
+        log = tmp_path / "node-3.log"
+        with programs.node(cluster.configuration(3), log):
+            first = cluster.wait("all registered", lambda: registered(cluster, 1))
+            assert cluster.wait_for_leader()["leader_id"] == 1
+            cluster.kill(1, 2)
+            cluster.start(2)
+            assert cluster.wait_for_leader(2, 3)["leader_id"] == 3
+            cluster.start(1)
+            second = cluster.wait(
+                "ours registered anew",
+                lambda: (
+                    (found := registered(cluster, 3))
+                    and all(found[one] != first[one] for one in (1, 2))
+                    and found
+                ),
+            )
+            assert second[3] == first[3]
+            quorum = cluster.wait_until_caught_up(1, 2, 3)
+            images = [folded(cluster.committed(one, quorum["high_watermark"])) for one in CONTROLLERS]
+            assert images[0].equals(images[1])
+            assert images[0].equals(images[2])
+        assert "UnsupportedVersionException" not in log.read_text()
+
+
+def registered(cluster, node_id):
+    """The incarnations of the controllers, once all are in the log of a node."""
+    found = folded(cluster.batches(node_id)).controllers
+    return {one: found[one].incarnation_id for one in found} if set(found) == set(CONTROLLERS) else None
 
 
 # What is asked of clients
@@ -490,8 +669,11 @@ def elected(mixed, other, partition):
 
 
 def produce(mixed, topic, numbers):
-    servers = mixed.brokers.bootstrap_servers
-    producer = Producer({"bootstrap.servers": servers, "enable.idempotence": True, "linger.ms": 0})
+    produce_to(mixed.brokers.bootstrap_servers, topic, numbers)
+
+
+def produce_to(servers, topic, numbers):
+    producer = Producer(QUIET | {"bootstrap.servers": servers, "enable.idempotence": True})
     failures = []
     for one in numbers:
         producer.produce(topic, str(one), on_delivery=lambda error, _: error and failures.append(error))
@@ -501,8 +683,14 @@ def produce(mixed, topic, numbers):
 
 def consume(mixed, topic, count):
     """The distinct numbers in a topic, as soon as there are so many."""
-    settings = {"bootstrap.servers": mixed.brokers.bootstrap_servers, "group.id": f"of-{topic}"}
-    consumer = Consumer(settings | {"auto.offset.reset": "earliest"})
+    consumer = Consumer(
+        QUIET
+        | {
+            "bootstrap.servers": mixed.brokers.bootstrap_servers,
+            "group.id": f"of-{topic}",
+            "auto.offset.reset": "earliest",
+        }
+    )
     found = set()
     deadline = time.monotonic() + DEADLINE_S
     with closing(consumer):

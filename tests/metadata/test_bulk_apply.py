@@ -142,7 +142,6 @@ def test_what_a_new_partition_cannot_be(spoilt):
     [
         a_change(7, isr=[1, 9]),
         a_change(7, isr=[-1]),
-        a_change(7, eligible_leader_replicas=[4]),
         a_change(7, last_known_elr=[1, 2]),
         a_change(40, isr=[1]),
         a_change(-1, isr=[1]),

@@ -4,12 +4,14 @@ import asyncio
 import json
 import logging
 import random
+from dataclasses import replace
 
 import pytest
 
 from lab.running import run_process
 from quorate.controller import events
 from quorate.controller.events import (
+    SHUT_DOWN,
     BrokerFenced,
     DecisionFailed,
     Event,
@@ -25,7 +27,7 @@ from storage.failing_files import FailingFiles
 
 INCARNATION = Uuid(b"incarnation 0001")
 WALL_MS = 1_700_000_000_000
-FENCED = BrokerFenced(3, 133, "missed heartbeats", 9001.5, 9000, 10, 4, 1)
+FENCED = BrokerFenced(3, 133, "missed heartbeats", 9002, 9000, 10, 4, 1)
 
 
 def host_of(files) -> Host:
@@ -61,7 +63,8 @@ def test_a_line_says_who_when_and_what(tmp_path):
     assert text == (
         '{"version":1,"node":1,"incarnation":"aW5jYXJuYXRpb24gMDAwMQ","sequence":0,"time_ms":1700000000000,'
         '"kind":"BrokerFenced","broker_id":3,"epoch":133,"check":"missed heartbeats",'
-        '"ms_since_heartbeat":9001.5,"session_timeout_ms":9000,"partitions":10,"leaderships":4,"leaderless":1}\n'
+        '"ms_since_heartbeat":9002,"session_timeout_ms":9000,"partitions":10,"leaderships":4,"leaderless":1,'
+        '"unclean":0}\n'
     )
     journal.close()
 
@@ -71,10 +74,12 @@ def test_an_event_is_logged_once_as_loud_as_it_is(tmp_path, caplog):
     journal = journal_in(tmp_path)
     journal.append(FENCED, WALL_MS)
     journal.append(withheld(3), WALL_MS)
+    journal.append(replace(FENCED, check=SHUT_DOWN), WALL_MS)
     journal.close()
     assert [(one.name, one.levelname, one.getMessage()) for one in caplog.records] == [
         ("quorate.controller.c1", "WARNING", FENCED.line()),
         ("quorate.controller.c1", "INFO", withheld(3).line()),
+        ("quorate.controller.c1", "INFO", replace(FENCED, check=SHUT_DOWN).line()),
     ]
 
 

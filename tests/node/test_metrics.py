@@ -8,7 +8,14 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller_cluster import Cluster, directory
 from node.views import WALL_MS, View, small_cluster
-from quorate.controller.events import BrokerFenced, ControllerRegistered, HeartbeatTimedOut, LeadershipMoved
+from quorate.controller.events import (
+    BrokerFenced,
+    ControllerRegistered,
+    DecisionFailed,
+    HeartbeatTimedOut,
+    LeadershipMoved,
+    RequestTimedOut,
+)
 from quorate.metadata.partitions import NO_LEADER, Partition
 from quorate.metadata.records import RemoveTopicRecord
 from quorate.node.metrics import BOUNDS_MS, Durations, NodeMetrics, PartitionCounts, count_partitions
@@ -112,11 +119,13 @@ def test_partitions_are_counted_by_who_leads_them():
 
 def test_events_are_counted_by_what_decided():
     metrics = NodeMetrics()
-    fenced = BrokerFenced(3, 133, "missed heartbeats", 9001.5, 9000, 10, 4, 1)
+    fenced = BrokerFenced(3, 133, "missed heartbeats", 9002, 9000, 10, 4, 1, unclean=2)
     for event in (
         fenced,
         fenced,
-        HeartbeatTimedOut(3, 133, 5000.0),
+        HeartbeatTimedOut(3, 133, 5000),
+        RequestTimedOut("CreateTopicsRequest", 501, 500),
+        DecisionFailed("CreateTopicsRequest", "ZeroDivisionError()", ""),
         LeadershipMoved("unclean election", 9, 0, 7),
         ControllerRegistered(1, Uuid(bytes(16))),
     ):
@@ -125,12 +134,16 @@ def test_events_are_counted_by_what_decided():
     assert {key[1:]: value for key, value in samples.items() if key[0] == "quorate_events_total"} == {
         ("missed heartbeats", "BrokerFenced"): 2,
         ("", "HeartbeatTimedOut"): 1,
+        ("", "RequestTimedOut"): 1,
+        ("", "DecisionFailed"): 1,
         ("unclean election", "LeadershipMoved"): 1,
         ("", "ControllerRegistered"): 1,
     }
-    assert samples["kafka_controller_controllerstats_uncleanleaderelectionspersec_total",] == 7
+    assert samples["kafka_controller_controllerstats_uncleanleaderelectionspersec_total",] == 11
     found = of_controller(samples)
-    assert found["timedoutbrokerheartbeatcount"] == found["eventqueueoperationstimedoutcount"] == 1
+    assert found["timedoutbrokerheartbeatcount"] == 1
+    assert found["eventqueueoperationstimedoutcount"] == 2
+    assert found["metadataerrorcount"] == 1
 
 
 def test_checks_without_number_do_not_grow_without_bound():

@@ -25,8 +25,8 @@ _MASK: Final = 0xFFFFFFFF
 def murmur2(data: bytes) -> int:
     """The 32-bit hash of Kafka's Java client, as an unsigned number.
 
-    >>> murmur2(b"21"), murmur2(b"a-little-bit-long-string") - (1 << 32)
-    (3320904064, -985981536)
+    >>> murmur2(b"21"), murmur2(b"foobar")
+    (3321034988, 3504632738)
     """
     length = len(data)
     h = _SEED ^ length
@@ -50,21 +50,33 @@ def partition_for_key(key: bytes, partitions: int) -> int:
 
 
 @dataclass(slots=True)
+class _Turn:
+    topic: Topic
+    partition: int
+    used_bytes: int
+
+
+@dataclass(slots=True)
 class StickyPartitioner:
     """For records without a key: remembers, for each topic, where it is and how much has gone there."""
 
     random: Random
     bytes_per_turn: int
-    _turns: dict[str, tuple[int, int]] = field(default_factory=dict)
+    _turns: dict[str, _Turn] = field(default_factory=dict)
 
     def partition(self, topic: Topic, size_bytes: int) -> int:
-        current, used_bytes = self._turns.get(topic.name, (-1, 0))
+        turn = self._turns.get(topic.name)
+        if turn is None or turn.topic is not topic or turn.used_bytes >= self.bytes_per_turn:
+            turn = self._turns[topic.name] = self._next_turn(topic, turn)
+        turn.used_bytes += size_bytes
+        return turn.partition
+
+    def _next_turn(self, topic: Topic, last: _Turn | None) -> _Turn:
         available = _available(topic.partitions)
-        if used_bytes >= self.bytes_per_turn or current not in available:
-            others = [one for one in available if one != current]
-            current, used_bytes = self.random.choice(others or available), 0
-        self._turns[topic.name] = current, used_bytes + size_bytes
-        return current
+        if last is not None and last.used_bytes < self.bytes_per_turn and last.partition in available:
+            return _Turn(topic, last.partition, last.used_bytes)  # only the metadata is new
+        others = [one for one in available if last is None or one != last.partition]
+        return _Turn(topic, self.random.choice(others or available), 0)
 
 
 def _available(partitions: Mapping[int, Partition]) -> list[int]:

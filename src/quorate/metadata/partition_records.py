@@ -77,6 +77,7 @@ def read_rectangles(stream: RecordStream, at: Column) -> tuple[list[Rectangle], 
         if shape is not None:
             template = shape.template(delta_size_bytes(int(stream.deltas[first])))
             candidates = np.flatnonzero(sizes[left] == template.row_bytes)
+        if shape is not None and len(candidates):  # a damaged record may be longer than what it says
             rows = _rows_at(stream, left[candidates], template)
             is_match = template.matching(rows, stream.deltas[left[candidates]])
             is_taken[candidates[is_match]] = True

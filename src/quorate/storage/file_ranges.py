@@ -1,29 +1,95 @@
-"""A range of a file that a response can send without copying it through Python."""
+"""Ranges of files, which a response sends without copying them through Python.
+
+A segment may be deleted while its bytes are on their way to a slow reader. Deleting takes away the name; the
+bytes stay as long as the file is open. So a segment and its readers share an open file, and the last of them
+closes it.
+"""
 
 from __future__ import annotations
 
+from quorate.storage.files import File, descriptor_of
 
-class FileRange:
-    """`len()` bytes of a file from `position` on, for `os.sendfile`, or to be read.
+__all__ = ["FileRange", "SharedFile"]
 
-    The file stays open while the range is there, even if it is deleted meanwhile; `release`, or the end of
-    the last reference, lets it go.
-    """
 
-    position: int
-    size_bytes: int
-    next_offset: int  # the offset after the last batch in it
+class SharedFile:
+    """An open file with one owner, who closes it, and readers, who hold it open until they are done."""
+
+    __slots__ = ("_is_closed", "_readers", "file")
+
+    def __init__(self, file: File) -> None:
+        self.file = file
+        self._readers = 0
+        self._is_closed = False
 
     @property
-    def descriptor(self) -> int | None:
-        """None where there is no real file: then `read`."""
-        raise NotImplementedError
+    def readers(self) -> int:
+        return self._readers
+
+    def hold(self) -> None:
+        assert not self._is_closed, f"{self.file.path} is closed"
+        self._readers += 1
+
+    def let_go(self) -> None:
+        self._readers -= 1
+        assert self._readers >= 0, f"{self.file.path} was let go too often"
+        # what has no descriptor needs no closing, and its process may be dead by now
+        if self._is_closed and not self._readers and descriptor_of(self.file) is not None:
+            self.file.close()
+
+    def close(self) -> None:
+        """Closes the file, or leaves that to the last reader."""
+        if not self._is_closed:
+            self._is_closed = True
+            if not self._readers:
+                self.file.close()
+
+
+class FileRange:
+    """`size_bytes` of a file from `position` on: whole batches, up to but not including `next_offset`.
+
+    To be sent with `os.sendfile` from its `descriptor`, or else to be read. It keeps its file open; `release`
+    ends that, and so does the end of the last reference to it.
+    """
+
+    __slots__ = ("_shared", "next_offset", "position", "size_bytes")
+
+    def __init__(self, shared: SharedFile, position: int, size_bytes: int, next_offset: int) -> None:
+        self.position = position
+        self.size_bytes = size_bytes
+        self.next_offset = next_offset
+        self._shared: SharedFile | None = shared
+        shared.hold()
+
+    def __repr__(self) -> str:
+        path = self._shared.file.path if self._shared is not None else "released"
+        return f"FileRange({path}, {self.position}, {self.size_bytes})"
 
     def __len__(self) -> int:
         return self.size_bytes
 
+    @property
+    def file(self) -> File:
+        assert self._shared is not None, "the range was released"
+        return self._shared.file
+
+    @property
+    def descriptor(self) -> int | None:
+        """For `os.sendfile`, which sends less than it should if the file was cut meanwhile. None where there
+        is no real file: then `read`."""
+        return descriptor_of(self.file)
+
     def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
-        raise NotImplementedError
+        """Some of the bytes, or all; fewer only if the file was cut meanwhile."""
+        left_bytes = self.size_bytes - start
+        wanted_bytes = left_bytes if size_bytes is None else min(size_bytes, left_bytes)
+        return self.file.read(self.position + start, wanted_bytes)
 
     def release(self) -> None:
-        raise NotImplementedError
+        """The bytes were sent, or never will be. A second time changes nothing."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            shared.let_go()
+
+    def __del__(self) -> None:
+        self.release()
