@@ -463,7 +463,7 @@ def change_everything(cluster, brokers, admin):
     secure(admin)
     quota(cluster, 11, user="alice", values={"producer_byte_rate": 1024.0, "request_percentage": 50.0})
     quota(cluster, 11, user=None, values={"consumer_byte_rate": 2048.0})
-    produce_to(brokers.bootstrap_servers, "orders", range(10))
+    produce_to(brokers.bootstrap_servers, "placed", range(10))
     assert brokers.terminate(12) == 143
     with closing(KafkaAdminClient(bootstrap_servers=brokers.bootstrap_servers)) as other:
         narrower = {TopicPartition("orders", one): [11] for one in (0, 1)}
@@ -475,7 +475,8 @@ def told_by(cluster, admin, servers):
     """What clients are told of everything."""
     with closing(KafkaAdminClient(bootstrap_servers=servers)) as other:
         names = sorted(admin.list_topics(timeout=DEADLINE_S).topics)
-        topics = {one["name"]: one for one in other.describe_topic_partitions(names)}
+        described = other.describe_topic_partitions(names)
+        topics = {one["name"]: one for one in described["topics"]}
     every = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )

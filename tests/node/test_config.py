@@ -2,6 +2,7 @@
 
 import pytest
 
+from quorate.controller.settings import ControllerSettings
 from quorate.node.config import ConfigError, parse_config
 from quorate.raft.voters import Endpoint
 
@@ -42,6 +43,44 @@ def test_bootstrap_servers_instead_of_voters():
     assert len(config.static_voters) == 0
 
 
+def test_what_topics_have_that_do_not_say_otherwise():
+    config = parsed(
+        log_retention_hours="2",
+        log_roll_ms="5000",
+        log_roll_hours="9",
+        log_cleanup_policy="compact, delete",
+        min_insync_replicas="2",
+        unclean_leader_election_enable="TRUE",
+        compression_type="zstd",
+        message_max_bytes="2000000",
+    )
+    assert config.warnings == ()
+    assert config.controller_settings("cluster").topic_defaults == {
+        "cleanup.policy": "compact, delete",
+        "compression.type": "zstd",
+        "max.message.bytes": "2000000",
+        "min.insync.replicas": "2",
+        "retention.ms": "7200000",
+        "segment.ms": "5000",
+        "unclean.leader.election.enable": "TRUE",
+    }
+    assert parsed().topic_defaults == {}
+
+
+def test_how_long_tokens_live():
+    config = parsed(delegation_token_max_lifetime_ms="3000", delegation_token_expiry_time_ms="2000")
+    settings = config.controller_settings("cluster")
+    assert settings.delegation_token_max_lifetime_ms == 3000
+    assert settings.delegation_token_expiry_time_ms == 2000
+    assert settings.delegation_token_expiry_check_interval_ms == 3_600_000
+    assert config.warnings == ()
+
+
+def test_the_defaults_of_the_file_are_those_of_the_controller():
+    settings = parsed().controller_settings("cluster")
+    assert settings == ControllerSettings(node_id=1, cluster_id="cluster")
+
+
 def test_an_unknown_key_is_a_warning():
     assert parsed(num_io_threads="8").warnings == ("f.properties: unknown key num.io.threads",)
 
@@ -74,6 +113,13 @@ def test_an_unknown_key_is_a_warning():
             {"metadata_log_segment_bytes": "1"},
             "metadata.log.segment.bytes=1: allowed is a number from 8388608 on",
         ),
+        ({"min_insync_replicas": "0"}, "min.insync.replicas=0: allowed is a number from 1 on"),
+        ({"min_insync_replicas": "many"}, "min.insync.replicas=many: allowed is a number from 1 on"),
+        ({"unclean_leader_election_enable": "perhaps"}, "election.enable=perhaps: allowed is true or false"),
+        ({"log_retention_hours": "2.5"}, "hours=2.5: allowed is a number from -1 on in milliseconds"),
+        ({"log_retention_hours": "9" * 18}, "allowed is a number from -1 on in milliseconds"),
+        ({"log_cleanup_policy": "keep"}, "log.cleanup.policy=keep: allowed is any of compact, delete"),
+        ({"delegation_token_expiry_time_ms": "0"}, "expiry.time.ms=0: allowed is a number from 1 on"),
     ],
 )
 def test_a_bad_value_is_named_with_what_is_allowed(changes, message):

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from quorate.broker.partition import Partition
 from quorate.net.client import ConnectionLost
@@ -24,7 +24,7 @@ from quorate.protocol.api.produce_fetch import (
     ListOffsetsResponse,
 )
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.protocol.types import Uuid
+from quorate.protocol.types import Buffer, Uuid
 from quorate.storage.errors import StorageError
 
 __all__ = ["FetcherSettings", "Fetchers"]
@@ -252,7 +252,7 @@ class _Fetcher:
             await partition.cut_off(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
         else:
             records = data.records
-            view = memoryview(records) if records is not None else memoryview(b"")
+            view = memoryview(cast("Buffer", records)) if records is not None else memoryview(b"")
             partition.append_fetched(followed.epoch, offset, view, data.high_watermark)
             if data.log_start_offset > partition.log.start_offset:
                 await partition.start_at(data.log_start_offset)

@@ -14,8 +14,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from quorate.storage.partition_log import PartitionLog
-
 from quorate.broker.admission import admit
 from quorate.broker.leadership import Leadership, Proposal
 from quorate.broker.topic_config import TopicConfig
@@ -23,6 +21,7 @@ from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
+from quorate.storage.partition_log import PartitionLog
 
 __all__ = ["Appended", "Isolation", "Partition", "Surroundings", "TopicPartition"]
 

@@ -325,6 +325,12 @@ def topic_defaults(properties: Mapping[str, str]) -> dict[str, str]:
         for synonym in definition.synonyms:
             if synonym in properties:
                 text = properties[synonym].strip()
-                found[name] = str(int(text) * UNITS_MS[synonym]) if synonym in UNITS_MS else text
+                found[name] = _in_ms(text, UNITS_MS[synonym]) if synonym in UNITS_MS else text
                 break
     return found
+
+
+def _in_ms(text: str, unit_ms: int) -> str:
+    """In every unit, what is negative stands for no limit."""
+    number = int(text)
+    return str(number * unit_ms if number >= 0 else number)

@@ -10,7 +10,8 @@ at the end always mean damage. Kafka and its tools read such files, and Kafka ma
 goes on writing.
 
 Look-ups read the file, not a copy in memory: an index is up to 10 MiB, and there are many. The last entry is
-remembered, because most readers read at the end.
+remembered, because most readers read at the end, and so are a few entries around the last one looked up,
+because the others go on from where they were.
 """
 
 from __future__ import annotations
@@ -39,9 +40,11 @@ _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 _ABORTED_ENTRY: Final = Struct(">hqqqq")
 _ABORTED_VERSION: Final = 0
+_PAGE_ENTRIES: Final = 128
 
 _first: Final = itemgetter(0)
 _second: Final = itemgetter(1)
+_COLUMNS: Final = (_first, _second)
 
 
 class OffsetEntry(NamedTuple):
@@ -70,18 +73,34 @@ class AbortedTransaction(NamedTuple):
 class _Entries:
     """Entries of one size in a file, as a sequence."""
 
-    __slots__ = ("_layout", "count", "file")
+    __slots__ = ("_layout", "_page", "_page_first", "count", "file")
 
     def __init__(self, file: File, layout: Struct) -> None:
         self.file = file
         self._layout = layout
         self.count = file.size() // layout.size
+        self._page = b""  # some entries as they are in the file, from `_page_first` on
+        self._page_first = 0
 
     def __len__(self) -> int:
         return self.count
 
     def __getitem__(self, index: int) -> tuple[int, ...]:
-        return self._layout.unpack(self.file.read(index * self._layout.size, self._layout.size))
+        entry_bytes = self._layout.size
+        at = (index - self._page_first) * entry_bytes
+        if not 0 <= at <= len(self._page) - entry_bytes:
+            self._page_first = index - index % _PAGE_ENTRIES
+            self._page = self.file.read(self._page_first * entry_bytes, _PAGE_ENTRIES * entry_bytes)
+            at = (index - self._page_first) * entry_bytes
+        return self._layout.unpack_from(self._page, at)
+
+    def count_up_to(self, value: int, column: int) -> int:
+        """How many entries have at most this value in a column, in which values never decrease."""
+        first = self._page_first
+        last = first + len(self._page) // self._layout.size - 1
+        if first <= last < self.count and self[first][column] <= value < self[last][column]:
+            return bisect_right(self, value, first, last, key=_COLUMNS[column])
+        return bisect_right(self, value, key=_COLUMNS[column])
 
     def append(self, *fields: int) -> None:
         """After an OSError nothing has changed."""
@@ -97,6 +116,7 @@ class _Entries:
 
     def truncate(self, count: int) -> None:
         if count < self.count or self.file.size() != count * self._layout.size:
+            self._page = b""
             self.file.truncate(count * self._layout.size)
             self.count = count
 
@@ -141,7 +161,15 @@ class OffsetIndex:
         """The greatest entry at or below an offset; without one, the beginning of the segment."""
         last = self.last_entry
         if last is not None and offset < last.offset:
-            index = bisect_right(self._entries, offset - self._base_offset, key=_first)
+            index = self._entries.count_up_to(offset - self._base_offset, 0)
+            last = self._entry(index - 1) if index else None
+        return last or OffsetEntry(self._base_offset, 0)
+
+    def look_up_position(self, position: int) -> OffsetEntry:
+        """The greatest entry of a batch that starts at or before a position; without one, the beginning."""
+        last = self.last_entry
+        if last is not None and position < last.position:
+            index = self._entries.count_up_to(position, 1)
             last = self._entry(index - 1) if index else None
         return last or OffsetEntry(self._base_offset, 0)
 
@@ -212,7 +240,7 @@ class TimeIndex:
         """The greatest entry at or before a time; without one, the beginning of the segment."""
         if timestamp >= self.last_entry.timestamp:
             return self.last_entry
-        index = bisect_right(self._entries, timestamp, key=_first)
+        index = self._entries.count_up_to(timestamp, 0)
         return self._entry(index - 1) if index else self._before_all()
 
     def truncate(self, offset: int) -> None:

@@ -20,7 +20,7 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, Protocol
 
 from quorate.protocol.batch import BatchHeader
 from quorate.protocol.errors import ApiError, ErrorCode
@@ -28,15 +28,34 @@ from quorate.protocol.types import Buffer, Uuid
 from quorate.storage.continuation import check_contiguous, check_order, headers_of
 from quorate.storage.epochs import LeaderEpochs, load_epochs, store_epochs
 from quorate.storage.errors import StorageError
+from quorate.storage.file_ranges import FileRange
 from quorate.storage.files import Files
+from quorate.storage.indexes import AbortedTransaction
 from quorate.storage.limits import SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.partition_metadata import claim_directory
 from quorate.storage.recovery import RecoveryReport, open_segments, remove_segment_files
-from quorate.storage.segment import BatchObserver, Segment, SegmentSummary, must_roll
+from quorate.storage.segment import BatchObserver, Segment, SegmentSummary
 
-__all__ = ["Log"]
+__all__ = ["Log", "LogCompanion"]
 
 _base_offset: Final = attrgetter("base_offset")
+
+
+class LogCompanion(Protocol):
+    """What is kept beside a log, in the same directory, and changes with it. Each call comes in the middle of
+    a change of the log, which fails with an OSError of the companion as with one of its own."""
+
+    def begins_segment(self, base_offset: int) -> None:
+        """The log ends here for now; what comes next goes into a new segment."""
+
+    def is_cleared(self) -> None:
+        """Everything will be deleted."""
+
+    async def is_cut(self) -> None:
+        """The log is shorter than it was. Nothing is appended before this is done."""
+
+    async def sync(self) -> None:
+        """What the companion wrote must survive a power failure, too."""
 
 
 class Log:
@@ -65,6 +84,7 @@ class Log:
         self._cuts = self._synced_cuts = 0  # how often something was cut off, and how often that was synced
         self._failure: StorageError | None = None
         self._awaited = asyncio.Lock()
+        self.companion: LogCompanion | None = None
 
     @classmethod
     async def open(
@@ -161,6 +181,22 @@ class Log:
         check_order(headers, self._end_offset, self.epochs.latest_epoch)
         self._append(buffers, headers, now_ms)
 
+    def append_stamped(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
+        """Appends batches whose headers are known, and known to go on exactly where the log ends, without
+        checking them again."""
+        assert not headers or headers[0].base_offset == self._end_offset
+        self._append(buffers, headers, now_ms)
+
+    def record_aborted(self, aborted: AbortedTransaction) -> None:
+        """Remembers that a transaction was aborted, whose marker has just been appended."""
+        self._check_usable()
+        try:
+            self._segments[-1].record_aborted(aborted)
+        except (OSError, StorageError) as error:
+            path = self._segments[-1].path
+            self._failure = StorageError.of(path, error) if isinstance(error, OSError) else error
+            raise self._failure from error
+
     def assign_epoch(self, epoch: int) -> None:
         """A leader's epoch begins at the end of the log, so that older ones have an end before its first
         record is there. Saved with the next flush; if that is too late, it was never used."""
@@ -189,6 +225,27 @@ class Log:
     def read_within(self, offset: int, max_bytes: int, *, before_offset: int | None = None) -> memoryview:
         """Like `read`, but nothing if the first batch is larger than `max_bytes`."""
         return self._read(offset, max_bytes, max_bytes, before_offset)
+
+    def range(
+        self, offset: int, max_bytes: int, first_batch_bytes_max: int, *, before_offset: int | None = None
+    ) -> FileRange | None:
+        """What `read` gives, still in its file; None instead of nothing. The first batch may be larger than
+        `max_bytes`, up to `first_batch_bytes_max`."""
+        end_offset = self._check_range(offset, before_offset)
+        if offset >= end_offset:
+            return None
+        segment = self._segments[-1]
+        if offset < segment.base_offset:
+            segment = next(one for one in self.segments_from(offset) if one.next_offset > offset)
+        try:
+            return segment.range(offset, max_bytes, first_batch_bytes_max, end_offset)
+        except OSError as error:
+            raise StorageError.of(segment.path, error) from error
+
+    def segments_from(self, offset: int) -> Sequence[Segment]:
+        """The segment that holds an offset, and all after it."""
+        self._check_usable()
+        return self._segments[max(0, bisect_right(self._segments, offset, key=_base_offset) - 1) :]
 
     # Waiting for the disk
 
@@ -248,11 +305,10 @@ class Log:
         self._check_writable()
         if not headers:
             return
-        size_bytes = sum(header.size_bytes for header in headers)
-        timestamp_ms = max(header.max_timestamp for header in headers)
-        summary = self._segments[-1].summary
+        size_bytes = sum([header.size_bytes for header in headers])
+        timestamp_ms = max([header.max_timestamp for header in headers])
         try:
-            if must_roll(summary, size_bytes, headers[-1].last_offset, timestamp_ms, now_ms, self.config):
+            if self._segments[-1].must_roll(size_bytes, headers[-1].last_offset, timestamp_ms, now_ms):
                 self._roll(headers[0].base_offset, now_ms)
             self._segments[-1].append(buffers, headers, now_ms)
         except OSError as error:
@@ -269,6 +325,8 @@ class Log:
         self._end_offset = headers[-1].next_offset
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
+        if self.companion is not None:
+            self.companion.begins_segment(base_offset)
         new = Segment(self._files, self.directory, base_offset, self.config, now_ms, create=True)
         self._are_names_unsynced = True
         try:
@@ -281,16 +339,9 @@ class Log:
     def _read(
         self, offset: int, max_bytes: int, first_batch_bytes_max: int, before_offset: int | None
     ) -> memoryview:
-        self._check_usable()
-        if not self._start_offset <= offset <= self._end_offset:
-            raise ApiError(
-                ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.directory}: offset {offset} is not from {self._start_offset} to {self._end_offset}",
-            )
-        end_offset = self._end_offset if before_offset is None else min(before_offset, self._end_offset)
+        end_offset = self._check_range(offset, before_offset)
         if offset < end_offset:
-            first = max(0, bisect_right(self._segments, offset, key=_base_offset) - 1)
-            for segment in self._segments[first:]:
+            for segment in self.segments_from(offset):
                 try:
                     found = segment.read(offset, max_bytes, first_batch_bytes_max, end_offset)
                 except OSError as error:
@@ -298,6 +349,17 @@ class Log:
                 if found is not None:
                     return found
         return memoryview(b"")
+
+    def _check_range(self, offset: int, before_offset: int | None) -> int:
+        """Refuses offsets that are not in the log. Where reading ends."""
+        self._check_usable()
+        end_offset = self._end_offset
+        if not self._start_offset <= offset <= end_offset:
+            raise ApiError(
+                ErrorCode.OFFSET_OUT_OF_RANGE,
+                f"{self.directory}: offset {offset} is not from {self._start_offset} to {end_offset}",
+            )
+        return end_offset if before_offset is None or before_offset > end_offset else before_offset
 
     async def _exclusively(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does something alone and to its end, even if the caller is cancelled; then says what went wrong."""
@@ -326,6 +388,8 @@ class Log:
 
     async def _flush(self) -> None:
         end_offset, cuts = self._end_offset, self._cuts
+        if self.companion is not None:
+            await self.companion.sync()
         for file in [file for segment in self._segments for file in segment.take_unsynced()]:
             await file.fsync()
         await self._sync_names()
@@ -360,11 +424,16 @@ class Log:
         self._flushed_offset = min(self._flushed_offset, self._end_offset)
         self._start_offset = min(self._start_offset, self._end_offset)
         self._are_epochs_unsynced |= self.epochs.truncate_from_end(self._end_offset)
+        if self.companion is not None:
+            self._are_names_unsynced = True
+            await self.companion.is_cut()
         await self._flush()
 
     async def _restart_at(self, offset: int, now_ms: int) -> None:
         self._cuts += 1
         self._start_offset = self._end_offset = self._flushed_offset = offset
+        if self.companion is not None:
+            self.companion.is_cleared()
         while self._segments:
             await self._remove(len(self._segments) - 1)
         self._segments.append(Segment(self._files, self.directory, offset, self.config, now_ms, create=True))

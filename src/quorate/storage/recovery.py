@@ -42,6 +42,7 @@ class RecoveryReport:
     cut_bytes: int = 0
     dropped_segments: Sequence[str] = ()
     damage: str = ""  # why something was cut or dropped
+    doubtful_from: int | None = None  # base offset of the first segment whose indexes were built again
 
 
 async def open_segments(
@@ -90,6 +91,7 @@ async def open_segments(
         cut_bytes=found.cut_bytes,
         dropped_segments=[segment_path(directory, one, LOG_SUFFIX) for one in found.dropped],
         damage=found.damage,
+        doubtful_from=found.doubtful_from,
     )
 
 
@@ -111,10 +113,16 @@ class _Found:
     whole_bytes: int | None = None  # of the last segment, if there is damage after them
     dropped: list[int] = field(default_factory=list)  # base offsets of what comes behind the damage
     cut_bytes: int = 0
+    doubtful_from: int | None = None
+
+    def doubts(self, segment: Segment) -> None:
+        if self.doubtful_from is None:
+            self.doubtful_from = segment.base_offset
 
 
 def _recover(segment: Segment, found: _Found, epochs: LeaderEpochs, observe: BatchObserver | None) -> None:
     found.scanned += 1
+    found.doubts(segment)
     epochs.truncate_from_end(segment.base_offset)
     recovered = segment.recover(observe)
     for epoch, start_offset in recovered.epochs:
@@ -128,6 +136,7 @@ def _check(segment: Segment, found: _Found) -> None:
     problem = segment.check()
     if problem is not None:
         found.rebuilt.append(f"{segment.path}: {problem}")
+        found.doubts(segment)
         damage = segment.recover(None).damage
         if damage:
             raise StorageError(segment.path, f"{damage}, though it was synced: the disk damaged it")

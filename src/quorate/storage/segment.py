@@ -9,7 +9,7 @@ Errors of the disk come out as they are, OSErrors: the log above knows what to d
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,9 +17,11 @@ from quorate.protocol.batch import NO_TIMESTAMP, BatchHeader, batches
 from quorate.protocol.errors import ApiError
 from quorate.protocol.types import Buffer
 from quorate.storage.errors import StorageError
+from quorate.storage.file_ranges import FileRange, SharedFile
 from quorate.storage.files import File, Files
-from quorate.storage.indexes import AbortedTransaction, OffsetIndex, TimeIndex, TransactionIndex
+from quorate.storage.indexes import AbortedTransaction, OffsetIndex, TimeEntry, TimeIndex, TransactionIndex
 from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
+from quorate.storage.places import DamagedBatchError, NewestBatches, Place, headers_from
 from quorate.storage.scan import DamageError, ScannedBatch, scan, walk
 
 __all__ = [
@@ -104,7 +106,9 @@ class Segment:
         "_max_timestamp",
         "_max_timestamp_offset",
         "_modified_ms",
+        "_newest",
         "_offset_index",
+        "_shared_log",
         "_time_index",
         "base_offset",
         "is_sealed",
@@ -124,6 +128,7 @@ class Segment:
             for suffix, may_create in ((LOG_SUFFIX, create), (".index", True), (".timeindex", True)):
                 opened.append(files.open(segment_path(directory, base_offset, suffix), create=may_create))
             self._log = opened[0]
+            self._shared_log = SharedFile(self._log)
             self._offset_index = OffsetIndex(opened[1], base_offset)
             self._time_index = TimeIndex(opened[2], base_offset)
             self.transaction_index = TransactionIndex(
@@ -134,6 +139,7 @@ class Segment:
                 file.close()
             raise
         self.is_sealed = False
+        self._newest = NewestBatches()
         self._is_log_unsynced = self._is_index_unsynced = create
         self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
@@ -163,7 +169,27 @@ class Segment:
             is_index_full=self._offset_index.is_full(index_bytes) or self._time_index.is_full(index_bytes),
         )
 
+    @property
+    def newest(self) -> TimeEntry:
+        """The largest timestamp of all batches, and the last offset of the first batch that has it."""
+        return TimeEntry(self._max_timestamp, self._max_timestamp_offset)
+
     # Writing
+
+    def must_roll(self, incoming_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int) -> bool:
+        """What `must_roll` says of this segment. Mostly it is no, which is found out quickly."""
+        config = self._config
+        first_timestamp = self._first_timestamp
+        if (
+            self._log.size() + incoming_bytes <= config.segment_bytes
+            and last_offset - self.base_offset <= BATCH_SPAN_MAX
+            and first_timestamp >= 0
+            and timestamp_ms - first_timestamp <= config.segment_ms
+            and not self._offset_index.is_full(config.index_bytes)
+            and not self._time_index.is_full(config.index_bytes)
+        ):
+            return False
+        return must_roll(self.summary, incoming_bytes, last_offset, timestamp_ms, now_ms, config)
 
     def append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Appends batches, whose headers are given in order. After an OSError nothing has changed; after a
@@ -176,6 +202,7 @@ class Segment:
             position = log_bytes
             for header in headers:
                 self._take(header, position)
+                self._newest.add(position, header.last_offset)
                 position += header.size_bytes
             assert position == self._log.size() <= SEGMENT_BYTES_MAX
         except OSError:
@@ -187,6 +214,16 @@ class Segment:
             raise
         self._modified_ms = now_ms
         self._is_log_unsynced = self._is_index_unsynced = True
+
+    def record_aborted(self, aborted: AbortedTransaction) -> None:
+        """Remembers a transaction whose marker is in this segment."""
+        self._is_index_unsynced = True
+        self.transaction_index.append(aborted)
+
+    def forget_aborted(self) -> None:
+        """All of them will be recorded again."""
+        self._is_index_unsynced = True
+        self.transaction_index.clear()
 
     def seal(self) -> None:
         """Nothing more will be appended. The last entry of the time index is the newest time of all."""
@@ -243,6 +280,58 @@ class Segment:
             raise StorageError(self.path, f"position {position + used_bytes}: {error.message}") from None
         return memoryview(data)[:used_bytes]
 
+    def range(self, offset: int, max_bytes: int, first_batch_bytes_max: int, end_offset: int) -> FileRange | None:
+        """Like `read`, but still in the file; None if there is nothing within these limits. There is a batch
+        at or after `offset`."""
+        start = self.place_of(offset)
+        stop = self.place_of(end_offset)
+        if stop.position - start.position > max_bytes:
+            stop = self._place_before(start.position + max_bytes)
+            if stop.position <= start.position:
+                position, header = next(self._headers_from(start.position))
+                if header.size_bytes > max(max_bytes, first_batch_bytes_max):
+                    return None
+                stop = Place(position + header.size_bytes, header.next_offset)
+        size_bytes = stop.position - start.position
+        return FileRange(self._shared_log, start.position, size_bytes, stop.offset) if size_bytes > 0 else None
+
+    def batch(self, position: int, header: BatchHeader) -> bytes:
+        """All bytes of a batch, unchecked."""
+        data = self._log.read(position, header.size_bytes)
+        if len(data) < header.size_bytes:
+            raise DamagedBatchError(self.path, f"position {position}: the file ends within a batch")
+        return data
+
+    def headers_at(self, offset: int) -> Iterator[tuple[int, BatchHeader]]:
+        """The batches from the one that holds `offset` on, and where they are."""
+        return self._headers_from(self.place_of(offset).position)
+
+    def headers_of_time(self, timestamp: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Batches from a place on before which everything is older than `timestamp`."""
+        entry = self._time_index.look_up(timestamp - 1)
+        return self._headers_from(self._offset_index.look_up(entry.offset).position)
+
+    def place_of(self, offset: int) -> Place:
+        """Before the first batch that ends at or after an offset; at the end, if none does."""
+        if offset >= self.next_offset:
+            return Place(self._log.size(), self.next_offset)
+        found = self._newest.place_of(offset)
+        if found is None:
+            for position, header in self._headers_from(self._offset_index.look_up(offset).position):
+                if header.last_offset >= offset:
+                    return Place(position, header.base_offset)
+        return found or Place(self._log.size(), self.next_offset)
+
+    def _place_before(self, end: int) -> Place:
+        """The last place at or before a position, which is not behind the end."""
+        found = self._newest.place_before(end)
+        if found is not None:
+            return found
+        for position, header in self._headers_from(self._offset_index.look_up_position(end).position):
+            if position + header.size_bytes > end:
+                return Place(position, header.base_offset)
+        return Place(self._log.size(), self.next_offset)
+
     # Opening
 
     def check(self) -> str | None:
@@ -295,16 +384,26 @@ class Segment:
         self._cut(whole_bytes, self.next_offset)
 
     def close(self) -> None:
-        for file in (self._log, *self._index_files()):
+        self._shared_log.close()
+        for file in self._index_files():
             file.close()
 
     def _locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after an offset."""
         start = self._offset_index.look_up(offset).position
-        for position, header in walk(self._log, start, self._log.size()):
+        for position, header in headers_from(self._log, start, self._log.size()):
             if header.last_offset >= offset:
                 return position, header
         return None
+
+    def _headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
+        """Batches that are plausible: the header of one that is not is damaged, or an index is."""
+        for found in headers_from(self._log, position, self._log.size()):
+            header = found[1]
+            if not self.base_offset <= header.base_offset <= header.last_offset < self.next_offset:
+                reason = f"a batch of offsets {header.base_offset} to {header.last_offset}"
+                raise DamagedBatchError(self.path, f"position {found[0]}: {reason}")
+            yield found
 
     def _index_files(self) -> list[File]:
         transaction_file = self.transaction_index.file
@@ -335,6 +434,7 @@ class Segment:
 
     def _cut(self, log_bytes: int, next_offset: int) -> None:
         """Makes the log file end at `log_bytes`, and the indexes with it."""
+        self._newest.clear()
         self._log.truncate(log_bytes)
         self._is_log_unsynced = self._is_index_unsynced = True
         self._offset_index.truncate(next_offset)

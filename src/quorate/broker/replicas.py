@@ -1,0 +1,182 @@
+"""All replicas on this broker: opened, led, followed and removed as the cluster says.
+
+Changes of the cluster come one after the other, and each is carried out before the next: a log that must be
+opened first is opened, a role is taken, a fetcher begins. A disk that fails takes its replicas offline and
+leaves the others alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from typing import Protocol
+
+from quorate.broker.control_plane import Assignment, Changes
+from quorate.broker.fetcher import Fetchers
+from quorate.broker.isr_proposals import IsrProposals
+from quorate.broker.partition import Partition, Surroundings, TopicPartition
+from quorate.broker.settings import BrokerSettings
+from quorate.broker.topic_config import TopicConfig, topic_config
+from quorate.metadata.image import ClusterImage
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import Uuid
+from quorate.storage.errors import StorageError
+from quorate.storage.partition_log import PartitionLog
+
+__all__ = ["LogShelf", "Replicas"]
+
+
+class LogShelf(Protocol):
+    """Where the logs of a broker are kept: its log directories."""
+
+    async def open(self, key: TopicPartition, config: TopicConfig, directory_id: Uuid) -> PartitionLog: ...
+    async def delete(self, key: TopicPartition, log: PartitionLog) -> None: ...
+    async def close(self, key: TopicPartition, log: PartitionLog) -> None: ...
+    def high_watermark_of(self, key: TopicPartition) -> int: ...
+    def directory_of(self, log: PartitionLog) -> Uuid: ...
+    async def save(self, partitions: list[Partition]) -> None: ...
+    def fail(self, log: PartitionLog, error: StorageError) -> list[Uuid]: ...
+
+
+class Replicas:
+    """What this broker has, by topic id and partition."""
+
+    def __init__(
+        self,
+        settings: BrokerSettings,
+        around: Surroundings,
+        shelf: LogShelf,
+        fetchers: Fetchers,
+        proposals: IsrProposals,
+    ) -> None:
+        self._settings = settings
+        self._around = around
+        self._shelf = shelf
+        self._fetchers = fetchers
+        self._proposals = proposals
+        self._by_id: dict[tuple[Uuid, int], Partition] = {}
+        self._by_name: dict[tuple[str, int], Partition] = {}
+        self._logger = logging.getLogger(f"quorate.broker.{settings.broker_id}")
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_id.values())
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def of_topic(self, topic_id: Uuid, partition_id: int) -> Partition | None:
+        return self._by_id.get((topic_id, partition_id))
+
+    def named(self, topic: str, partition_id: int) -> Partition | None:
+        return self._by_name.get((topic, partition_id))
+
+    # Changes
+
+    async def apply(self, changes: Changes) -> None:
+        """Carries out what the cluster has decided about us."""
+        for topic_id, partition_id in changes.removed:
+            await self._remove(topic_id, partition_id)
+        for assignment in changes.assigned:
+            try:
+                await self._assign(assignment, changes.image)
+            except StorageError as error:
+                self._logger.error("replica offline partition=%s reason=%s", assignment.key, error)
+        self._configure(changes)
+
+    async def _assign(self, assignment: Assignment, image: ClusterImage) -> None:
+        key, state = assignment
+        partition = self._by_id.get((key.topic_id, key.partition_id))
+        if partition is None:
+            config = self._config_of(image, key.topic)
+            log = await self._shelf.open(key, config, state.directory_of(self._settings.broker_id))
+            partition = Partition(key, self._around, log, config, self._shelf.high_watermark_of(key))
+            self._by_id[key.topic_id, key.partition_id] = partition
+            self._by_name[key.topic, key.partition_id] = partition
+        if state.leader == self._settings.broker_id:
+            if partition.lead(state):
+                self._logger.info("lead partition=%s epoch=%d isr=%s", key, state.leader_epoch, state.isr)
+            self._fetchers.forget(partition)
+        elif partition.follow(state):
+            self._fetchers.follow(partition)
+
+    async def _remove(self, topic_id: Uuid, partition_id: int) -> None:
+        partition = self._by_id.pop((topic_id, partition_id), None)
+        if partition is None:
+            return
+        self._by_name.pop((partition.key.topic, partition_id), None)
+        self._fetchers.forget(partition)
+        partition.stop()
+        self._logger.info("remove partition=%s", partition.key)
+        await self._shelf.delete(partition.key, partition.log)
+
+    def _configure(self, changes: Changes) -> None:
+        names = set(changes.configured)
+        if not names and not changes.is_configured_all:
+            return
+        configs: dict[str, TopicConfig] = {}
+        for partition in self:
+            topic = partition.key.topic
+            if changes.is_configured_all or topic in names:
+                if topic not in configs:
+                    configs[topic] = self._config_of(changes.image, topic)
+                partition.configure(configs[topic])
+
+    def _config_of(self, image: ClusterImage, topic: str) -> TopicConfig:
+        return topic_config(image, topic, self._settings.broker_id, self._settings.topic_defaults)
+
+    def offline(self, partition: Partition, error: StorageError) -> None:
+        """The disk under a replica has failed, and with it everything in the same directory."""
+        self._logger.error("replica offline partition=%s reason=%s", partition.key, error)
+        self._shelf.fail(partition.log, error)
+        partition.stop(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+        self._fetchers.forget(partition)
+
+    # Duties
+
+    async def watch_followers(self) -> None:
+        """Proposes an ISR without those who have fallen behind, again and again."""
+        while True:
+            await asyncio.sleep(self._settings.replica_lag_time_max_ms / 2000)
+            for partition in list(self):
+                proposal = partition.laggards_gone()
+                if proposal is not None:
+                    self._logger.info("shrink partition=%s isr=%s", partition.key, proposal.isr)
+                    self._proposals.add(partition, proposal)
+
+    async def save_high_watermarks(self) -> None:
+        """Remembers high watermarks and log starts on disk, again and again."""
+        while True:
+            await asyncio.sleep(self._settings.high_watermark_checkpoint_ms / 1000)
+            await self._shelf.save(list(self))
+
+    async def enforce_retention(self) -> None:
+        """Deletes what is too old or too much, again and again."""
+        while True:
+            await asyncio.sleep(self._settings.retention_check_ms / 1000)
+            for partition in list(self):
+                await self._retain(partition)
+
+    async def _retain(self, partition: Partition) -> None:
+        config = partition.config
+        try:
+            await partition.log.apply_retention(
+                partition.high_watermark,
+                config.retention_bytes if config.is_deleted else -1,
+                config.retention_ms if config.is_deleted else -1,
+                self._around.wall_ms(),
+            )
+        except StorageError as error:
+            self.offline(partition, error)
+
+    async def close(self) -> None:
+        """Ends in order: everything is synced, and need not be recovered."""
+        for partition in list(self):
+            partition.stop()
+            self._fetchers.forget(partition)
+        await self._shelf.save(list(self))
+        for partition in list(self):
+            try:
+                await self._shelf.close(partition.key, partition.log)
+            except (StorageError, ApiError) as error:
+                self._logger.error("not closed in order partition=%s reason=%s", partition.key, error)

@@ -1,0 +1,29 @@
+"""The static configuration of a broker, as far as serving depends on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+__all__ = ["BrokerSettings"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerSettings:
+    """Names and defaults are those of Kafka's configuration."""
+
+    broker_id: int
+    cluster_id: str
+    rack: str | None = None
+    inter_broker_listener: str = "PLAINTEXT"
+    replica_lag_time_max_ms: int = 30_000
+    high_watermark_checkpoint_ms: int = 5_000
+    retention_check_ms: int = 300_000
+    auto_create_topics_enable: bool = True
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    fetch_max_bytes: int = 55 << 20
+    fetch_sessions_max: int = 1000
+    producer_id_expiration_ms: int = 86_400_000
+    validates_records: bool = True
+    topic_defaults: Mapping[str, str] = field(default_factory=dict)
