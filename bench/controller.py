@@ -21,6 +21,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
@@ -103,8 +104,8 @@ _FENCING_HEAD = f"  {'partitions':>10} {'affected':>9} " + " ".join(
 
 
 def _fencing(root: Path) -> Iterator[Row | str]:
-    yield "  one of 100 brokers is fenced; ms, the best round. apply: to the image that it was decided on; checksum:"
-    yield "  of batches of 10,000; sync: append to the log and fdatasync; standby: decode, and apply to another image"
+    yield "  one of 100 brokers is fenced; ms, the best round. apply: to the image that it was decided on;"
+    yield "  checksum: of batches of 10,000; sync: append to the log and fdatasync; standby: decode and apply"
     yield _FENCING_HEAD
     for size in _sizes():
         image = cluster(size)
@@ -137,7 +138,7 @@ def _linear(root: Path) -> Iterator[Row | str]:
     if len(found) > 2:
         steps = [
             (after.total - before.total) / (after.partitions - before.partitions)
-            for before, after in zip(found, found[1:], strict=False)
+            for before, after in pairwise(found)
         ]
         note = f"{steps[-2] * 1e9:,.0f} and {steps[-1] * 1e9:,.0f} ns for each that is added"
         ratio = steps[-1] / steps[-2]
@@ -187,7 +188,7 @@ def _heartbeats(_root: Path) -> Iterator[Row | str]:
     took, _ = _best(
         lambda active: _register_some(active, 100, 5), before=lambda: _active(cluster(size)), rounds=2
     )
-    yield f"  a registration, {size:,} partitions, 100 brokers: {took / 5 * 1000:.2f} ms (it looks at all of them)"
+    yield f"  a registration, {size:,} partitions, 100 brokers: {took / 5 * 1000:.2f} ms"
     least = BROKERS_REGISTERED[0]
     for what, found in (
         ("an ordinary heartbeat", beats),
@@ -286,8 +287,8 @@ def _register_some(active: ActiveController, count: int, more: int = REGISTRATIO
 
 
 def _failover(root: Path) -> Iterator[Row | str]:
-    yield '  ms. lead: from "you lead" to the first request, with a copy of the image, sessions and activation;'
-    yield "  cold start, files in the page cache: open the directory and check it all, load the snapshot, lead"
+    yield '  ms. lead: from "you lead" to the first request, with a copy of the image; then a cold start,'
+    yield "  with files in the page cache: open the directory and check it all, load the snapshot, lead"
     heads = ("copy", "lead", "| open", "load", "lead", "total")
     yield f"  {'partitions':>10} " + " ".join(f"{one:>8}" for one in heads) + f" {'snapshot':>11}"
     for size in _sizes():
@@ -321,7 +322,7 @@ async def _cold_start(root: Path, image: ClusterImage) -> tuple[float, float, fl
     log = await MetadataLog.open(RealFiles(), config, WALL_MS)
     opened = clock()
     state = ClusterState()
-    state.load(Position(*snapshot), log.snapshotbatches_of(Position(*snapshot)))
+    state.load(Position(*snapshot), log.snapshot_batches(Position(*snapshot)))
     loaded = clock()
     _lead(state.image)
     led = clock()

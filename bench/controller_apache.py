@@ -1,13 +1,15 @@
 """The work after a broker was found silent, and the memory for partitions: Apache's controller and ours.
 
-Both load the same snapshot, which we write. Apache's own classes (`apache/ControllerFencing.java`) then decide,
-encode, write, sync and apply what a fencing comes to, and decode and apply it once more as a standby does: what
-its controller does between the moment when it has found a session over and the commit, without the queue, the
-threads and the network around it, which would only add to it. Ours is measured in the same parts, before and
-after. A Java machine needs a few rounds until it is fast; the best round counts, the first one is shown too.
+Both load the same snapshot, which we write. Apache's own classes (`apache/ControllerFencing.java`) then
+decide, encode, write, sync and apply what a fencing comes to, and decode and apply it once more as a standby
+does: what its controller does between the moment when it has found a session over and the commit, without the
+queue, the threads and the network around it, which would only add to it. Ours is measured in the same parts,
+before and after. A Java machine needs a few rounds until it is fast; the best round counts, the first one is
+shown too.
 
 What is not compared: the commit by other voters, and what brokers do with it. Besides its controller, every
-Apache node keeps an image for its publishers; the time and the memory for that are shown, but not counted.
+Apache node keeps an image for its publishers; the time for that is shown, but not counted. Its memory is: of
+ours, a leader has two images as well.
 """
 
 from __future__ import annotations
@@ -60,7 +62,7 @@ def _at_size(root: Path, size: int) -> Iterator[Row | str]:
     lines = _run_apache(path, root / "apache.log")
     after, _ = fence_often(root / "after", image, fence_in_bulk, ROUNDS)
     ours = min(before, after, key=lambda one: one.total)
-    first, best = _apache(lines, min_round=0, max_round=1), _apache(lines)
+    first, best = _apache(lines, 1), _apache(lines, ROUNDS)
     for name, one in (("ours", ours), ("Apache", best), ("1st", first)):
         parts = one.decide, one.encode + one.build, one.apply, one.sync, one.standby, one.total
         times = " ".join(f"{part * 1000:8.2f}" for part in parts)
@@ -69,9 +71,9 @@ def _at_size(root: Path, size: int) -> Iterator[Row | str]:
     ratio = (best.total / best.partitions) / (ours.total / ours.partitions)
     note = f"{best.total / best.partitions * 1e6:.1f} and {ours.total / ours.partitions * 1e6:.2f} us each"
     yield Row(f"work after detection at {size:,}: Apache / ours", ratio, at_least=10, note=note)
-    images = min(float(seconds) for kind, _, seconds, *_ in _split(lines, "image") if kind)
-    (load,) = _split(lines, "load")
-    yield f"  Apache: its nodes' own image besides {images * 1000:.1f} ms; snapshot loaded in {float(load[1]):.2f} s"
+    image_ms = min(float(one[2]) * 1000 for one in _split(lines, "image"))
+    load_s = float(_split(lines, "load")[0][1])
+    yield f"  Apache besides: the image for publishers {image_ms:.1f} ms; loading the snapshot {load_s:.2f} s"
     yield from _memory(lines, path, size)
 
 
@@ -87,12 +89,12 @@ def _memory(lines: Sequence[str], path: Path, size: int) -> Iterator[Row | str]:
     ).stdout.split()
     loaded, leading, table = (int(one) / size for one in said)
     yield (
-        f"  bytes for each of {size:,} partitions: Apache's heap {managers:.0f} for the controller, {published:.0f}"
-        f" for the image; our table {table:.0f}, our process {loaded:.0f}, when it leads {leading:.0f}"
+        f"  bytes for each partition, Apache: heap {managers:.0f} for the controller, {published:.0f} for the"
+        f" image; ours: table {table:.0f}, RSS of a standby grows by {loaded:.0f}, of a leader {leading:.0f}"
     )
-    note = "both hold what a leader holds: two states, one of them committed"
     ratio = (managers + published) / leading
-    yield Row(f"bytes for each of {size:,} partitions: Apache / ours", ratio, note=note)
+    note = f"the controller alone / one table {managers / table:.1f}"
+    yield Row(f"bytes for each of {size:,} partitions, of a leader: Apache / ours", ratio, note=note)
 
 
 def _run_apache(snapshot: Path, log: Path) -> list[str]:
@@ -124,11 +126,11 @@ def _split(lines: Sequence[str], kind: str) -> list[list[str]]:
     return [line.split() for line in lines if line.startswith(f"{kind} ")]
 
 
-def _apache(lines: Sequence[str], min_round: int = 0, max_round: int | None = None) -> Fencing:
-    """The fastest of some rounds; a standby's part is added as if it had as many records."""
+def _apache(lines: Sequence[str], count_rounds: int) -> Fencing:
+    """The fastest of the first rounds; a standby's part is added as if it had as many records."""
     found = []
     rounds = zip(_split(lines, "fenced"), _split(lines, "standby"), strict=True)
-    for fenced, standby in list(rounds)[min_round:max_round]:
+    for fenced, standby in list(rounds)[:count_rounds]:
         count = int(fenced[1])
         decide, encode, apply, sync = (float(one) for one in fenced[2:])
         again = float(standby[2]) / int(standby[1]) * count

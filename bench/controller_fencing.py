@@ -1,5 +1,5 @@
-"""One fencing in its parts, in bulk and a record at a time: decided, encoded, applied, logged, and applied again
-from the log, as a standby does."""
+"""One fencing in its parts, in bulk and a record at a time: decided, encoded, applied, logged, and applied
+again from the log, as a standby does."""
 
 from __future__ import annotations
 

@@ -4,6 +4,8 @@ The same client (ours), the same requests, the same directories and settings, on
 run all the time and are asked in turns, so whoever is not asked is nearly idle. Many in flight are many
 connections with one request each: Apache reads no further request from a connection before it has answered.
 Apache runs with the options of its start script (1 GB of heap, G1), is warmed up, and logs only warnings.
+There are two of Apache's: one as it comes, where an append waits up to 25 ms for others, and one that does
+not wait, as ours never does.
 
     alter partition    a leader changes who is in sync: one PartitionChangeRecord, committed before the reply
     alter configs      one ConfigRecord, of a subscription to client metrics, committed before the reply
@@ -47,14 +49,20 @@ BROKERS = (101, 102, 103)  # only this client knows them
 IN_FLIGHT = (1, 32)
 ROUNDS = 3
 ROUND_SECONDS = float(os.environ.get("QUORATE_BENCH_ROUND_SECONDS", "1.5"))
-WARM_UP_SECONDS = 12.0  # of Apache; a fourth of it of ours
+WARM_UP_SECONDS = 12.0  # for each of Apache's; a fourth of it for ours
 TIMEOUT_MS = 60_000
 CLIENT_METRICS = 16
 SET = 0
 JVM_OPTIONS = (
-    "-Xmx1G -Xms1G -server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35"
-    " -XX:+ExplicitGCInvokesConcurrent"
-).split()
+    "-Xmx1G",
+    "-Xms1G",
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+)
+LINGERS = {"Apache": "25", "no linger": "0"}  # controller.quorum.append.linger.ms
 TESTS = Path(__file__).parent.parent / "tests"
 SETTINGS = {  # by both; underscores become dots
     "controller_quorum_election_timeout_ms": "1000",
@@ -62,7 +70,6 @@ SETTINGS = {  # by both; underscores become dots
     "controller_quorum_request_timeout_ms": "2000",
     "broker_session_timeout_ms": "3600000",
     "metadata_max_idle_interval_ms": "60000",
-    "controller_quorum_append_linger_ms": os.environ.get("QUORATE_BENCH_LINGER_MS", "25"),
 }
 
 
@@ -74,31 +81,35 @@ def rows(root: Path) -> Iterator[Row | str]:
         sides = [_start_ours(root / "ours", closing)]
         reason = apache_oracle.missing()
         if reason is None:
-            sides.append(_start_apache(root / "apache", closing))
+            for number, (name, linger_ms) in enumerate(LINGERS.items()):
+                sides.append(_start_apache(root / f"apache-{number}", name, linger_ms, closing))
         else:
             yield f"  Apache's controllers are left out: {reason}"
         measured = uvloop.run(_measure(sides))
     yield (
-        f"  three controllers each, {ROUND_SECONDS:g} s a round, best of {ROUNDS} (latency: median of them);"
-        f" Apache {apache_oracle.PINNED}, append.linger.ms={SETTINGS['controller_quorum_append_linger_ms']}"
+        f"  three controllers each; {ROUNDS} rounds of {ROUND_SECONDS:g} s: best rate and CPU, median"
+        f" latency; Apache {apache_oracle.PINNED}"
     )
     yield (
-        f"  {'request':<16} {'in flight':>9} {'side':>7} {'req/s':>8} {'p50 ms':>8} {'p99 ms':>8}"
+        f"  {'request':<16} {'in flight':>9} {'side':>9} {'req/s':>8} {'p50 ms':>8} {'p99 ms':>8}"
         f" {'leader CPU us':>13} {'all three':>9}"
     )
     for (kind, in_flight), by_side in measured.items():
         for name, one in by_side.items():
-            yield f"  {kind:<16} {in_flight:>9} {name:>7} {one}"
-        if len(by_side) == 2:
-            ours, theirs = by_side.values()
-            what = f"{kind}, {in_flight} in flight"
-            note = f"p99 {theirs.p99 / ours.p99:.2f}, CPU {theirs.cpu / ours.cpu:.2f}"
-            yield Row(f"{what}: req/s, ours / Apache", ours.rate / theirs.rate)
-            yield Row(f"{what}: p50, Apache / ours", theirs.p50 / ours.p50, note=note)
+            yield f"  {kind:<16} {in_flight:>9} {name:>9} {one}"
+    for (kind, in_flight), by_side in measured.items():
+        ours = by_side.pop(sides[0].name)
+        for name, theirs in by_side.items():
+            note = (
+                f"p50 {theirs.p50 / ours.p50:.2f}, p99 {theirs.p99 / ours.p99:.2f}, CPU of all three"
+                f" {theirs.cpu / ours.cpu:.2f}: {name} / ours"
+            )
+            ratio = ours.rate / theirs.rate
+            yield Row(f"{kind}, {in_flight} in flight: requests/s, ours / {name}", ratio, note=note)
     for side in sides:
         yield f"  {side.name}: RSS of the leader {side.rss_mb:,.0f} MB, at most {side.rss_max_mb:,.0f}"
-    if len(sides) == 2:
-        yield Row("RSS of the leader: Apache / ours", sides[1].rss_mb / sides[0].rss_mb)
+    for side in sides[1:]:
+        yield Row(f"RSS of the leader: {side.name} / ours", side.rss_mb / sides[0].rss_mb)
 
 
 # The sides
@@ -143,10 +154,10 @@ def _start_ours(root: Path, closing: contextlib.ExitStack) -> _Side:
     return _side("ours", cluster, pids)
 
 
-def _start_apache(root: Path, closing: contextlib.ExitStack) -> _Side:
+def _start_apache(root: Path, name: str, linger_ms: str, closing: contextlib.ExitStack) -> _Side:
     from apache_programs import ApachePrograms
 
-    cluster = _cluster(root, closing)
+    cluster = _cluster(root, closing, controller_quorum_append_linger_ms=linger_ms)
     command = ApachePrograms().command("kafka.Kafka")
     class_path = command[command.index("-cp") :]
     logging_options = [one for one in command if one.startswith("-Dlog4j2")]
@@ -163,14 +174,14 @@ def _start_apache(root: Path, closing: contextlib.ExitStack) -> _Side:
         closing.callback(process.wait)
         closing.callback(process.kill)
         pids[node_id] = process.pid
-    return _side("Apache", cluster, pids)
+    return _side(name, cluster, pids)
 
 
-def _cluster(root: Path, closing: contextlib.ExitStack) -> Any:
+def _cluster(root: Path, closing: contextlib.ExitStack, **changes: str) -> Any:
     from node.processes import HOST, Processes
 
     root.mkdir()
-    cluster = closing.enter_context(Processes(root, **SETTINGS))
+    cluster = closing.enter_context(Processes(root, **SETTINGS, **changes))
     voters = ",".join(f"{one}@{HOST}:{cluster.port(one)}" for one in NODES)
     for one in NODES:
         cluster.configure(one, controller_quorum_voters=voters, log_dirs=str(cluster.directory(one)))
@@ -197,7 +208,7 @@ async def _measure(sides: Sequence[_Side]) -> dict[tuple[str, int], dict[str, _F
         side.leader = await asyncio.get_running_loop().run_in_executor(None, side.wait_for_leader)
         await _prepare(side)
     for side in sides:
-        seconds = WARM_UP_SECONDS if side.name == "Apache" else WARM_UP_SECONDS / 4
+        seconds = WARM_UP_SECONDS / 4 if side is sides[0] else WARM_UP_SECONDS
         for kind in _KINDS:
             await _load(side, kind, IN_FLIGHT[-1], seconds / len(_KINDS))
     rounds: dict[tuple[str, int], dict[str, list[_Found]]] = {}

@@ -422,19 +422,18 @@ def test_events_have_whole_milliseconds():
 # Limits
 
 
-def test_a_record_that_no_batch_can_hold_is_refused():
+@pytest.mark.parametrize("is_atomic", [True, False])
+def test_a_record_that_no_batch_can_hold_is_refused(monkeypatch, is_atomic):
     """The quorum would not append it, and every controller after this one would be asked the same."""
     log = cluster_log()
-    request = registration(1)
-    [listener] = request.listeners
-    request.listeners = [
-        type(listener)(name=f"{number}-{'x' * 100}", host="here", port=9092, security_protocol=0)
-        for number in range(80_000)
-    ]
-    token = log.ask(request)
-    assert log.replies[token].error_code == ErrorCode.POLICY_VIOLATION
+    record = token_that_ends(1)
+    record.renewers = ["User:somebody"] * 1_000_000
+    decision = Decision(records=[record], is_atomic=is_atomic)
+    monkeypatch.setitem(module.DECISIONS, IncrementalAlterConfigsRequest, lambda *_: decision)
+    token = log.ask(configure("a"))
+    assert log.replies[token].responses[0].error_code == ErrorCode.POLICY_VIOLATION
     assert log.batches == []
-    assert 1 not in log.active.image.brokers
+    assert log.active.image.tokens == {}
 
 
 def test_what_is_too_large_is_refused_and_nothing_happens():

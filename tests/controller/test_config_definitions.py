@@ -140,6 +140,7 @@ def test_what_is_known_of_a_key_of_a_broker(name, known):
     [
         ({}, {}),
         ({"log.retention.hours": " 2 "}, {"retention.ms": "7200000"}),
+        ({"log.retention.hours": "-1"}, {"retention.ms": "-1"}),
         ({"log.retention.hours": "2", "log.retention.minutes": "3"}, {"retention.ms": "180000"}),
         ({"log.retention.minutes": "3", "log.retention.ms": "4"}, {"retention.ms": "4"}),
         (

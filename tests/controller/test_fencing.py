@@ -147,6 +147,16 @@ def test_a_broker_that_comes_back_leads_what_nobody_could() -> None:
     assert (found.partitions, found.leaderships, found.leaderless) == (1, 1, 0)
 
 
+def test_one_that_was_shutting_down_leads_nothing_when_it_comes_back():
+    cluster = Cluster([2])
+    cluster.register(1, fenced=True)
+    cluster.shut_down(1)
+    cluster.create(1, [Partition((1, 2), (directory(1), directory(2)), (1,), NO_LEADER)])
+    found = fencing.unfence(cluster.situation(), 1)
+    assert found.leaderships == 0
+    assert [type(one) for one in found.records] == [BrokerRegistrationChangeRecord]
+
+
 def test_it_is_not_put_back_into_any_isr() -> None:
     cluster = Cluster([1, 2])
     cluster.create(1, [[1, 2]])

@@ -53,6 +53,21 @@ BAD_FIELDS = [
         ErrorCode.INVALID_REGISTRATION,
         {"listeners": [listener("A"), listener("B"), listener("A")]},
     ),
+    (
+        "listeners",
+        ErrorCode.INVALID_REGISTRATION,
+        {"listeners": [listener(f"L{number}") for number in range(1001)]},
+    ),
+    (
+        "log directories",
+        ErrorCode.INVALID_REGISTRATION,
+        {"log_dirs": [directory(1, number) for number in range(1001)]},
+    ),
+    (
+        "feature names",
+        ErrorCode.INVALID_REGISTRATION,
+        {"features": [feature(f"f{number}", 0, 1) for number in range(1001)]},
+    ),
     ("metadata.version", ErrorCode.INVALID_REGISTRATION, {"features": []}),
     ("feature names", ErrorCode.INVALID_REGISTRATION, {"features": [feature("", 0, 1)]}),
     ("feature names", ErrorCode.INVALID_REGISTRATION, {"features": [feature("a", 0, 1), feature("a", 0, 2)]}),

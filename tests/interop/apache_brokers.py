@@ -2,7 +2,7 @@
 
 import signal
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any, Self
 
 from apache_programs import ApachePrograms
@@ -43,6 +43,10 @@ class ApacheBrokers:
     @property
     def bootstrap_servers(self) -> str:
         return ",".join(f"{HOST}:{self._cluster.port(one)}" for one in self._running)
+
+    @property
+    def running(self) -> Set[int]:
+        return self._running.keys()
 
     def configure(self, broker_id: int, **changes: str | None) -> None:
         settings: Mapping[str, Any] = SETTINGS | {

@@ -1,10 +1,17 @@
 """What Apache's metadata shell shows of a log or a snapshot, and the same of an image of ours.
 
-Both come as a flat mapping, path to content: `cluster/brokers/1` or `topics/byId/<id>/0`. Subsets of the
-replicas are sorted, since our table keeps them in the order of the replicas.
+Both come as a flat mapping, path to content: `cluster/brokers/1` or `topics/byId/<id>/0`. What differs but
+means the same is made equal:
+
+- Subsets of the replicas are sorted, since our table keeps them in the order of the replicas.
+- Apache's controllers leave those in ELR that a reassignment has removed from the replicas. Nobody could be
+  elected there; our image has only replicas in it.
+- No cordoned directories are an empty list or none at all.
+- Quotas of a default user, client or address are left out: the shell does not show them.
 """
 
 import re
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -13,9 +20,11 @@ from apache_programs import ApachePrograms
 from quorate.metadata.brokers import Listener, SecurityProtocol
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partition import Partition
+from quorate.protocol import batch as batches
 from quorate.protocol.types import Uuid
 
 SHELL = "org.apache.kafka.shell.MetadataShell"
+DEADLINE_SECONDS = 60
 
 RESOURCES = {2: "TOPIC", 3: "GROUP", 4: "CLUSTER", 5: "TRANSACTIONAL_ID", 6: "DELEGATION_TOKEN", 7: "USER"}
 PATTERNS = {3: "LITERAL", 4: "PREFIXED"}
@@ -27,8 +36,27 @@ RELEASES = {30: "4.3-IV0"}
 
 
 def shown_by_shell(programs: ApachePrograms, file: Path) -> dict[str, str]:
-    """What the shell makes of a log or a snapshot."""
-    printed = programs.run(SHELL, "--snapshot", str(file), "tree", "/image")
+    """What the shell makes of a log or a snapshot.
+
+    It may show what it has read so far, which may be nothing, so it is asked until that is everything.
+    """
+    last_offset = _last_offset(file)
+    deadline = time.monotonic() + DEADLINE_SECONDS
+    while True:
+        found = _tree(programs.run(SHELL, "--snapshot", str(file), "tree", "/image"))
+        provenance = found.pop("provenance", "")
+        if provenance.startswith(f"offset {last_offset},"):
+            return {path: text for path, text in found.items() if not path.startswith("topics/byName/")}
+        assert time.monotonic() < deadline, f"the shell has not read up to {last_offset}, but {provenance}"
+
+
+def _last_offset(file: Path) -> int:
+    """The offset of the last record of a file that is no control record."""
+    headers = [one for one in batches.batches(file.read_bytes()) if not one.is_control]
+    return headers[-1].next_offset - 1
+
+
+def _tree(printed: str) -> dict[str, str]:
     found: dict[str, str] = {}
     path: list[str] = []
     for line in printed.splitlines():
@@ -39,8 +67,8 @@ def shown_by_shell(programs: ApachePrograms, file: Path) -> dict[str, str]:
         if text.endswith(":"):
             path.append(text[:-1])
         else:
-            found["/".join(path)] = _with_sorted_subsets(text)
-    return {name: text for name, text in found.items() if not re.match("provenance|topics/byName/", name)}
+            found["/".join(path)] = _normal(text)
+    return found
 
 
 def shown_by_us(image: ClusterImage) -> dict[str, str]:
@@ -57,8 +85,10 @@ def _shown(image: ClusterImage) -> Iterator[tuple[str, str]]:
             f" operation={OPERATIONS[acl.operation]}, permissionType={PERMISSIONS[acl.permission_type]}]",
         )
     for entity, quotas in image.quotas.items():
+        if any(name is None for _, name in entity):
+            continue
         parts = {kind.replace("client-id", "clientId"): name for kind, name in entity}
-        names = [f"{kind}({'' if name is None else name})" for kind, name in sorted(parts.items())]
+        names = [f"{kind}({name})" for kind, name in sorted(parts.items())]
         for key, value in quotas.items():
             yield f"clientQuotas/{'_'.join(names)}/{key}", str(value)
     for broker in image.brokers.values():
@@ -69,7 +99,7 @@ def _shown(image: ClusterImage) -> Iterator[tuple[str, str]]:
             f" rack={'Optional.empty' if broker.rack is None else f'Optional[{broker.rack}]'},"
             f" fenced={_flag(broker.is_fenced)}, inControlledShutdown={_flag(broker.is_shutting_down)},"
             f" isMigratingZkBroker={_flag(broker.is_migrating)}, directories={_listed(broker.directories)},"
-            f" cordonedDirectories={_listed(broker.cordoned) if broker.cordoned else 'null'})",
+            f" cordonedDirectories={_listed(broker.cordoned)})",
         )
     for controller in image.controllers.values():
         yield (
@@ -101,7 +131,7 @@ def _shown(image: ClusterImage) -> Iterator[tuple[str, str]]:
 
 def _partition(one: Partition) -> str:
     last_known = [] if one.last_known_leader < 0 else [one.last_known_leader]
-    return _with_sorted_subsets(
+    return _normal(
         f"PartitionRegistration(replicas={_listed(one.replicas)}, directories={_listed(one.directories)},"
         f" isr={_listed(one.isr)}, removingReplicas={_listed(one.removing)},"
         f" addingReplicas={_listed(one.adding)}, elr={_listed(one.elr)}, lastKnownElr={last_known},"
@@ -110,10 +140,14 @@ def _partition(one: Partition) -> str:
     )
 
 
-def _with_sorted_subsets(text: str) -> str:
-    def in_order(match: re.Match[str]) -> str:
-        return f"{match[1]}=[{', '.join(sorted(match[2].split(', '), key=int))}]"
+def _normal(text: str) -> str:
+    replicas = re.search(r"\breplicas=\[([\d, ]*)\]", text)
 
+    def in_order(match: re.Match[str]) -> str:
+        some = [one for one in match[2].split(", ") if replicas and one in replicas[1].split(", ")]
+        return f"{match[1]}=[{', '.join(sorted(some, key=int))}]"
+
+    text = text.replace("cordonedDirectories=null", "cordonedDirectories=[]")
     return re.sub(r"\b(isr|elr|removingReplicas|addingReplicas)=\[([\d, ]+)\]", in_order, text)
 
 

@@ -4,8 +4,10 @@ our image reads what Apache's controller wrote, and controllers of both kinds re
 
 import os
 import re
+import shutil
 import time
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from apache_brokers import ApacheBrokers
@@ -35,10 +37,11 @@ from kafka.admin import KafkaAdminClient
 from metadata_shell import shown_by_shell, shown_by_us
 
 from node.processes import CLUSTER_ID, DEADLINE_S, HOST, Processes, run_quorate
-from quorate.cli.brokers import ask
+from quorate.cli.brokers import CouldNotAsk, ask
 from quorate.metadata.image import BROKER, TOPIC, ClusterImage
 from quorate.node.admin import ADDRESS_FILE
 from quorate.protocol.api.admin import AlterClientQuotasRequest, DescribeClientQuotasRequest
+from quorate.protocol.api.security import DescribeUserScramCredentialsRequest
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
 from quorate.storage.files import RealFiles
@@ -57,6 +60,7 @@ SETTINGS = SESSIONS | {
     "replica_lag_time_max_ms": "5000",
 }
 QUIET = {"log_level": 2}  # brokers that come and go are nothing to report
+PATIENCE = {f"controller_quorum_{what}_timeout_ms": "600000" for what in ("election", "fetch")}
 # Without it Apache's brokers and controllers know no access control entries.
 AUTHORIZER = {
     "authorizer_class_name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -78,7 +82,7 @@ def programs():
 
 
 class Mixed:
-    """Three controllers of ours, and brokers 11 and 12 of Apache's. All of them run, but within a test."""
+    """Three controllers of ours, and brokers 11 and 12 of Apache's. All of them run when a test begins."""
 
     def __init__(self, programs, cluster, brokers):
         self.programs = programs
@@ -100,11 +104,24 @@ class Mixed:
     def active(self):
         return self.cluster.wait_for_leader()["leader_id"]
 
+    def start_all(self):
+        self.cluster.start(*(one for one in CONTROLLERS if one not in self.cluster._running))
+        self.brokers.start(*(one for one in (11, 12) if one not in self.brokers.running))
+        self.cluster.wait_until_caught_up(*CONTROLLERS)
+        self.wait_until_active(11, 12)
+
     def asked(self, path, node_id=None):
         """What the admin endpoint of a controller says, of the active one if it is not named."""
-        node_id = self.active if node_id is None else node_id
-        address = (self.cluster.directory(node_id) / ADDRESS_FILE).read_text().strip()
-        return ask([address], path)
+
+        def answer():
+            asked_of = self.active if node_id is None else node_id
+            try:
+                address = (self.cluster.directory(asked_of) / ADDRESS_FILE).read_text().strip()
+                return ask([address], path)
+            except (OSError, CouldNotAsk):
+                return None  # it has just been started, or does not lead any more
+
+        return self.cluster.wait(f"an answer to {path}", answer)
 
     def broker(self, broker_id):
         return self.asked(f"/v1/brokers/{broker_id}")["broker"]
@@ -143,7 +160,7 @@ class Mixed:
 
 
 @pytest.fixture(scope="module")
-def mixed(programs, tmp_path_factory):
+def shared(programs, tmp_path_factory):
     with Processes(tmp_path_factory.mktemp("mixed"), **SETTINGS) as cluster:
         servers = ",".join(f"{HOST}:{cluster.port(one)}" for one in CONTROLLERS)
         voters = [f"{one}@{HOST}:{cluster.port(one)}:{Uuid(b'controller %5d' % one)}" for one in CONTROLLERS]
@@ -155,13 +172,16 @@ def mixed(programs, tmp_path_factory):
             for one in (11, 12):
                 brokers.configure(one, controller_quorum_bootstrap_servers=servers, broker_rack=f"r{one}")
                 brokers.format(one)
-            brokers.start(11, 12)
-            found = Mixed(programs, cluster, brokers)
-            found.wait_until_active(11, 12)
-            yield found
+            yield Mixed(programs, cluster, brokers)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
+def mixed(shared):
+    shared.start_all()
+    return shared
+
+
+@pytest.fixture
 def admin(mixed):
     return AdminClient(QUIET | {"bootstrap.servers": mixed.brokers.bootstrap_servers})
 
@@ -284,14 +304,17 @@ def test_apache_cluster_tool_asks_our_controllers(mixed):
         mixed.programs.run(TOOLS + "ClusterTool", "unregister", *controllers, "--id", "77")
 
 
-def test_apache_reads_our_snapshots_as_we_do(mixed, admin):
+def test_apache_reads_our_snapshots_as_we_do(mixed, admin, tmp_path):
     """With something in it of every kind that brokers and clients can make."""
-    secure(admin)
+    secure(mixed.cluster, admin)
     quota(mixed.cluster, 11, user="bob", values={"request_percentage": 50.0})
     made = admin.create_topics([NewTopic(f"many-{one}", 4, 2) for one in range(10)])
     assert {outcome(one) for one in made.values()} == {"NONE"}
     end_offset = mixed.cluster.wait_for_leader()["high_watermark"]
     snapshot = mixed.cluster.wait("a later snapshot", lambda: snapshot_from(mixed.cluster, 1, end_offset))
+    with pytest.raises(AssertionError, match="Unable to lock"):
+        shown_by_shell(mixed.programs, snapshot)  # it sees that the directory is in use
+    snapshot = Path(shutil.copy(snapshot, tmp_path))
     dumped = mixed.programs.dump_log(snapshot)
     kinds = "REGISTER_BROKER REGISTER_CONTROLLER TOPIC PARTITION CONFIG CLIENT_QUOTA FEATURE_LEVEL"
     kinds += " ACCESS_CONTROL_ENTRY USER_SCRAM_CREDENTIAL PRODUCER_IDS"
@@ -347,9 +370,7 @@ def test_brokers_stay_when_the_active_controller_is_killed(mixed, admin):
     assert outcome(made["after.failover"]) == "NONE"
     produce(mixed, "after.failover", range(10))
     assert consume(mixed, "after.failover", 10) == set(range(10))
-    cluster.start(old)
-    cluster.wait_until_caught_up(*CONTROLLERS)
-    mixed.wait_until_active(11, 12)
+    mixed.start_all()
     assert {one: mixed.broker(one)["epoch"] for one in (11, 12)} == before
     assert not [*mixed.events_about(11, since=since), *mixed.events_about(12, since=since)]
 
@@ -460,7 +481,7 @@ def change_everything(cluster, brokers, admin):
     (altered,) = admin.incremental_alter_configs([changed("orders", *changes)]).values()
     assert outcome(altered) == "NONE"
     assert outcome(admin.delete_topics(["doomed"])["doomed"]) == "NONE"
-    secure(admin)
+    secure(cluster, admin)
     quota(cluster, 11, user="alice", values={"producer_byte_rate": 1024.0, "request_percentage": 50.0})
     quota(cluster, 11, user=None, values={"consumer_byte_rate": 2048.0})
     produce_to(brokers.bootstrap_servers, "placed", range(10))
@@ -480,17 +501,12 @@ def told_by(cluster, admin, servers):
     every = AclBindingFilter(
         ResourceType.ANY, None, ResourcePatternType.ANY, None, None, AclOperation.ANY, AclPermissionType.ANY
     )
-    users = admin.describe_user_scram_credentials().result(DEADLINE_S)
     quotas = cluster.ask(11, DescribeClientQuotasRequest(components=[], strict=False))
     return {
         "topics": topics,
         "configs": {one: configured(admin, one) for one in topics},
         "acls": sorted(one.principal for one in admin.describe_acls(every).result(DEADLINE_S)),
-        "scram": sorted(
-            (name, one.mechanism.value, one.iterations)
-            for name, found in users.items()
-            for one in found.scram_credential_infos
-        ),
+        "scram": credentials(cluster, 11),
         "quotas": {
             tuple((one.entity_type, one.entity_name) for one in entry.entity): {
                 one.key: one.value for one in entry.values
@@ -508,7 +524,6 @@ def test_apaches_log_and_its_snapshot_give_one_image(theirs):
 
 def test_our_image_is_what_apaches_clients_are_told(theirs):
     image, told = loaded(theirs.snapshot), theirs.told
-    print(told["topics"])
     assert set(image.topics.by_name) == set(told["topics"])
     for name, described in told["topics"].items():
         topic = image.topics.by_name[name]
@@ -519,15 +534,25 @@ def test_our_image_is_what_apaches_clients_are_told(theirs):
             assert list(found.replicas) == one["replica_nodes"]
             assert sorted(found.isr) == sorted(one["isr_nodes"])
             assert (found.leader, found.leader_epoch) == (one["leader_id"], one["leader_epoch"])
+            eligible = one["eligible_leader_replicas"] or []
+            assert sorted(found.elr) == sorted(set(eligible) & set(one["replica_nodes"]))
+    narrowed = [one["eligible_leader_replicas"] for one in told["topics"]["orders"]["partitions"]]
+    assert narrowed == [[12]] * 3  # though two of them have no replica there any more
+    for name in told["topics"]:
         assert image.configs.get((TOPIC, name), {}) == told["configs"][name]
     assert sorted(one.principal for one in image.acls.values()) == told["acls"]
-    found = [(name, mechanism, one.iterations) for (name, mechanism), one in image.scram.items()]
-    assert sorted(found) == told["scram"]
+    known = {(user, mechanism): one.iterations for (user, mechanism), one in image.scram.items()}
+    assert known == {
+        (user, mechanism): iterations
+        for user, found in told["scram"].items()
+        for mechanism, iterations in found.items()
+    }
     assert image.quotas == told["quotas"]
 
 
-def test_our_image_is_what_apaches_shell_shows(programs, theirs):
-    assert shown_by_shell(programs, theirs.snapshot) == shown_by_us(loaded(theirs.snapshot))
+def test_our_image_is_what_apaches_shell_shows(programs, theirs, tmp_path):
+    snapshot = Path(shutil.copy(theirs.snapshot, tmp_path))
+    assert shown_by_shell(programs, snapshot) == shown_by_us(loaded(snapshot))
 
 
 # Controllers of both kinds
@@ -538,7 +563,7 @@ def test_controllers_of_both_kinds_register_with_each_other(programs, tmp_path):
     with Processes(tmp_path, controller_quorum_fetch_timeout_ms="3000") as cluster:
         voters = ",".join(f"{one}@{HOST}:{cluster.port(one)}" for one in CONTROLLERS)
         for one in CONTROLLERS:
-            patience = {"controller_quorum_election_timeout_ms": "60000"} if one == 2 else {}
+            patience = PATIENCE if one == 2 else {}
             directory = str(cluster.directory(one))
             cluster.configure(one, controller_quorum_voters=voters, log_dirs=directory, **patience)
             cluster.format(one)
@@ -614,7 +639,7 @@ def configured(admin, topic):
     return {name: entry.value for name, entry in found.items() if entry.source == 1}
 
 
-def secure(admin):
+def secure(cluster, admin):
     """Access control entries and credentials, one of each taken away again."""
     entries = [acl(name) for name in ("User:alice", "User:bob", "User:eve")]
     assert {outcome(one) for one in admin.create_acls(entries).values()} == {"NONE"}
@@ -636,8 +661,20 @@ def secure(admin):
             for one in ("alice", "bob")
         ]
         assert {outcome(one) for one in admin.alter_user_scram_credentials(users).values()} == {"NONE"}
+    # A broker of Apache's that learns of both at once, what was put and what was removed, may lose all of it.
+    cluster.wait(
+        "credentials at the brokers",
+        lambda: all(len(credentials(cluster, at).get("bob", ())) == 2 for at in (11, 12)),
+    )
     gone = [UserScramCredentialDeletion("bob", ScramMechanism.SCRAM_SHA_512)]
     assert outcome(admin.alter_user_scram_credentials(gone)["bob"]) == "NONE"
+
+
+def credentials(cluster, broker_id):
+    """How often passwords are hashed, by user and mechanism, as a broker knows it."""
+    answer = cluster.ask(broker_id, DescribeUserScramCredentialsRequest(users=None))
+    assert answer.error_code == ErrorCode.NONE, answer.error_message
+    return {one.user: {of.mechanism: of.iterations for of in one.credential_infos} for one in answer.results}
 
 
 def acl(principal):

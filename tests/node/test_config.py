@@ -92,7 +92,7 @@ def test_an_unknown_key_is_a_warning():
         ({"node_id": "-1"}, "node.id=-1: allowed is"),
         ({"node_id": None}, "node.id is missing"),
         ({"node_id": "3"}, "node.id=3: not among the voters 1, 2"),
-        ({"process_roles": "broker"}, "process.roles=broker: allowed is controller"),
+        ({"process_roles": "observer"}, "process.roles=observer: allowed is broker, controller, or both"),
         ({"process_roles": "controller,controller"}, "process.roles=controller,controller: allowed is"),
         ({"process_roles": None}, "process.roles is missing"),
         ({"listeners": "CONTROLLER:9093"}, "listeners=CONTROLLER:9093: allowed is NAME://host:port"),

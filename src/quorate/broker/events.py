@@ -13,9 +13,9 @@ from quorate.protocol.types import Uuid
 
 __all__ = [
     "BrokerGaveUp",
+    "BrokerRequestFailed",
+    "BrokerRequestsResumed",
     "BrokerStateChanged",
-    "ContactLost",
-    "ContactRegained",
     "DirectoriesReported",
     "EpochObtained",
     "FencingNoticed",
@@ -53,7 +53,7 @@ class EpochObtained(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ContactLost(Event):
+class BrokerRequestFailed(Event):
     """A request to the controller failed, and the one before it did not, or for another reason."""
 
     is_warning: ClassVar[bool] = True
@@ -73,7 +73,7 @@ class ContactLost(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class ContactRegained(Event):
+class BrokerRequestsResumed(Event):
     broker_id: int
     epoch: int
     request: str

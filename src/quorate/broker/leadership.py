@@ -82,12 +82,14 @@ class Leadership:
         return leadership
 
     def update(self, state: PartitionState) -> None:
-        """The controller has changed the partition within the same leader epoch."""
+        """The controller has changed the partition within the same leader epoch. If it says nothing new, what
+        was proposed since may still be granted, and counts until it is answered."""
+        if state.partition_epoch > self.partition_epoch:
+            self.proposal = None
         self.partition_epoch = state.partition_epoch
         self.isr = state.isr
         self.replicas = state.replicas
         self.is_recovering = state.is_recovering
-        self.proposal = None
         self.followers = {
             one: self.followers.get(one, Follower()) for one in state.replicas if one != self.broker_id
         }

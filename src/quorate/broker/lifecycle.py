@@ -41,15 +41,17 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import IntEnum, StrEnum
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, Protocol
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
 
+from quorate.broker.asking import Asking, Chance, Flight, Patience, explain_failure
 from quorate.broker.events import (
     BrokerGaveUp,
+    BrokerRequestFailed,
+    BrokerRequestsResumed,
     BrokerStateChanged,
-    ContactLost,
-    ContactRegained,
     DirectoriesReported,
     EpochObtained,
     FencingNoticed,
@@ -68,7 +70,6 @@ from quorate.protocol.types import Uuid
 
 __all__ = [
     "TRANSITIONS",
-    "Chance",
     "Effects",
     "Input",
     "Lifecycle",
@@ -147,12 +148,6 @@ class TransitionError(Exception):
     """Something happened in a state in which it cannot."""
 
 
-class Chance(Protocol):
-    """Where random numbers come from: a `random.Random`, seeded by whoever runs this."""
-
-    def uniform(self, a: float, b: float, /) -> float: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LifecycleSettings:
     """Names and defaults are those of Kafka's configuration."""
@@ -168,9 +163,13 @@ class LifecycleSettings:
     controlled_shutdown_timeout_ms: int = 300_000
 
     @property
-    def patience_ms(self) -> float:
-        """How long to wait for an answer. Another controller must be asked before the session is over."""
-        return min(self.request_timeout_ms, self.broker_session_timeout_ms / 2)
+    def patience(self) -> Patience:
+        """Another controller must be asked before the session is over, however long requests may take."""
+        return Patience(
+            min(self.request_timeout_ms, self.broker_session_timeout_ms / 2),
+            self.reconnect_backoff_ms,
+            self.reconnect_backoff_max_ms,
+        )
 
 
 # What comes out
@@ -227,7 +226,7 @@ def _recorded(
     method: Callable[Concatenate[Lifecycle, _P], Effects],
 ) -> Callable[Concatenate[Lifecycle, _P], Effects]:
     @functools.wraps(method)
-    def recorded(self: Lifecycle, *args: _P.args, **kwargs: _P.kwargs) -> Effects:
+    def recorded(self: Lifecycle, /, *args: _P.args, **kwargs: _P.kwargs) -> Effects:
         if self.record is not None:
             self.record(Input(method.__name__, args, kwargs))
         return method(self, *args, **kwargs)
@@ -240,24 +239,7 @@ def _recorded(
 _STARTING_INTERVAL_MS: Final = 10  # whoever starts is impatient
 _LEAVING_INTERVAL_MS: Final = 50  # so is whoever leaves, once
 _TALKING: Final = (State.STARTING, State.RECOVERY, State.RUNNING, State.PENDING_CONTROLLED_SHUTDOWN)
-_DOUBLINGS_MAX: Final = 30  # more make no difference, and could overflow
 _NO_ANSWER: Final = "NO_ANSWER"
-
-
-@dataclass(frozen=True, slots=True)
-class _Flight:
-    """A request on its way, with what it said."""
-
-    number: int
-    deadline_ms: float
-    request: BrokerRegistrationRequest | BrokerHeartbeatRequest
-    epoch: int
-    offline: tuple[Uuid, ...]
-    cordoned: tuple[Uuid, ...] | None
-
-    @property
-    def name(self) -> str:
-        return "Registration" if isinstance(self.request, BrokerRegistrationRequest) else "Heartbeat"
 
 
 class Lifecycle:
@@ -277,35 +259,30 @@ class Lifecycle:
         self.settings = LifecycleSettings() if settings is None else settings
         self.record = record
         self.state = State.NOT_RUNNING
-        self.epoch = -1  # -1 while it is not a member
+        self.epoch = -1  # while it is not a member
         self.is_fenced = True
         self.is_ready = False
-        self.last_error = "no controller was asked yet"
+        self.last_error = "nobody was asked yet"
         self._registration = registration
-        self._chance = chance
+        self._asking = Asking(self.settings.patience, chance)
         self._effects = Effects()
-        # The conversation
-        self._number = 0
-        self._flight: _Flight | None = None
-        self._due_ms = math.inf  # when the next request leaves, if none is on its way
-        self._is_urgent = False  # there is news that the request on its way does not carry
-        self._failures = 0  # in a row
         self._error_said = ""  # so that the same is not said twice
-        self._is_stale = False  # the controller said so, of this epoch
-        self._wants_amendment = False
-        self._beats_first = False  # an amendment was refused; a heartbeat comes before the next
-        self._is_asked_again = False  # the controller has answered that we want to go, and must wait
-        # The metadata log
+        # What the controller said
+        self._is_stale = False  # that this epoch is
+        self._must_wait = False  # that we may not go yet
+        # What the metadata log said
         self._offset = -1
         self._known: BrokerRegistration | None = None
         self._highest_epoch = -1  # that this process ever had
-        self._is_seen = False  # the metadata had this epoch
-        self._seen_fenced: bool | None = None
-        # Log directories
+        self._seen_fenced: bool | None = None  # of this epoch; None if it was not seen
+        # What there is to tell
         self._offline: dict[Uuid, None] = {}
         self._unreported_until_ms: dict[Uuid, float] = {}
         self._cordoned: tuple[Uuid, ...] | None = None
-        # Deadlines
+        self._cordoned_reported: tuple[Uuid, ...] | None = None
+        self._wants_amendment = False
+        self._beats_first = False  # an amendment failed: a heartbeat comes before the next
+        # Until when
         self._admission_deadline_ms = math.inf
         self._leave_deadline_ms = math.inf
 
@@ -319,10 +296,10 @@ class Lifecycle:
         if self.state not in _TALKING:
             return math.inf
         return min(
-            self._due_ms if self._flight is None else self._flight.deadline_ms,
+            self._asking.deadline_ms,
             self._admission_deadline_ms,
             self._leave_deadline_ms,
-            min(self._unreported_until_ms.values(), default=math.inf),
+            *self._unreported_until_ms.values(),
         )
 
     # Inputs
@@ -332,14 +309,15 @@ class Lifecycle:
         """Begins to register. The metadata log may have been read before."""
         self._move(Trigger.START)
         self._admission_deadline_ms = now_ms + self.settings.initial_broker_registration_timeout_ms
-        self._due_ms = now_ms
+        self._asking.hurry(now_ms)
         return self._finish(now_ms)
 
     @_recorded
     def tick(self, now_ms: float) -> Effects:
         """Time has passed."""
-        if self._flight is not None and now_ms >= self._flight.deadline_ms:
-            self._fail(self._take_flight(), None, f"within {self.settings.patience_ms:.0f} ms", now_ms)
+        flight = self._asking.take_overdue(now_ms)
+        if flight is not None:
+            self._fail_silently(flight, f"none came within {self._asking.patience.answer_ms:.0f} ms", now_ms)
         if self.state in _TALKING:
             self._check_deadlines(now_ms)
         return self._finish(now_ms)
@@ -353,17 +331,22 @@ class Lifecycle:
         why: str = "the connection was lost",
     ) -> Effects:
         """The request of this number was answered, or never will be and `why`."""
-        if self._flight is None or self._flight.number != number:
-            return self._finish(now_ms)  # given up before
-        flight = self._take_flight()
+        flight = self._asking.take(number)
+        if flight is None:
+            return self._finish(now_ms)
+        assert response is None or response.__key__ == flight.request.__key__
         if response is None:
-            self._fail(flight, None, why, now_ms)
+            self._fail_silently(flight, why, now_ms)
+        elif response.error_code == ErrorCode.NOT_CONTROLLER:
+            self._fail(flight, response.error_code, now_ms)
+        elif flight.epoch != self.epoch:
+            self._asking.succeed(0, now_ms)  # it tells of somebody who we are not any more
+        elif response.error_code != ErrorCode.NONE:
+            self._fail(flight, response.error_code, now_ms)
         elif isinstance(response, BrokerRegistrationResponse):
-            assert isinstance(flight.request, BrokerRegistrationRequest)
-            self._hear_registration(flight, response, now_ms)
+            self._hear_registration(flight, response.broker_epoch, now_ms)
         else:
-            assert isinstance(flight.request, BrokerHeartbeatRequest)
-            self._hear_heartbeat(flight, flight.request, response, now_ms)
+            self._hear_heartbeat(flight, response, now_ms)
         return self._finish(now_ms)
 
     @_recorded
@@ -381,35 +364,33 @@ class Lifecycle:
     @_recorded
     def ready(self, now_ms: float) -> Effects:
         """The broker can serve: it may be unfenced as soon as it has caught up."""
-        if not self.is_ready:
-            self.is_ready = True
-            self._hurry(now_ms)
+        self._hurry(now_ms, is_news=not self.is_ready)
+        self.is_ready = True
         return self._finish(now_ms)
 
     @_recorded
     def directories_failed(self, directories: Iterable[Uuid], now_ms: float) -> Effects:
-        """Log directories went offline. They never come back in this run."""
-        for one in directories:
-            if one not in self._offline:
-                self._offline[one] = None
-                self._unreported_until_ms[one] = now_ms + self.settings.log_dir_failure_timeout_ms
-                self._hurry(now_ms)
+        """Log directories went offline. They do not come back in this run."""
+        failed = [one for one in directories if one not in self._offline]
+        self._offline.update(dict.fromkeys(failed))
+        deadline_ms = now_ms + self.settings.log_dir_failure_timeout_ms
+        self._unreported_until_ms.update(dict.fromkeys(failed, deadline_ms))
+        self._hurry(now_ms, is_news=bool(failed))
         return self._finish(now_ms)
 
     @_recorded
     def directories_cordoned(self, directories: Iterable[Uuid], now_ms: float) -> Effects:
-        """These, and no others, are to get no new replicas. Not before the cluster knows what that means."""
+        """These, and no others, are to get no new replicas. Only for a cluster that knows what that means."""
         cordoned = tuple(sorted(directories))
-        if cordoned != self._cordoned:
-            self._cordoned = cordoned
-            self._hurry(now_ms)
+        self._hurry(now_ms, is_news=cordoned != self._cordoned)
+        self._cordoned = cordoned
         return self._finish(now_ms)
 
     @_recorded
     def amend_registration(self, now_ms: float) -> Effects:
         """Says once more what it is: the log has no directories of ours, from before it could have them."""
+        self._hurry(now_ms, is_news=not self._wants_amendment)
         self._wants_amendment = True
-        self._hurry(now_ms)
         return self._finish(now_ms)
 
     @_recorded
@@ -422,117 +403,108 @@ class Lifecycle:
             patience_ms = self.settings.controlled_shutdown_timeout_ms if timeout_ms is None else timeout_ms
             self._leave_deadline_ms = now_ms + patience_ms
             self._move(Trigger.LEAVES_IN_ORDER)
-            self._hurry(now_ms)
+            self._hurry(now_ms, is_news=True)
         else:
             self._stop(Trigger.LEAVES_AT_ONCE, f"it was asked to, while it was {self.state.name}")
         return self._finish(now_ms)
 
     # Answers
 
-    def _hear_registration(
-        self, flight: _Flight, response: BrokerRegistrationResponse, now_ms: float
-    ) -> None:
-        if response.error_code != ErrorCode.NONE:
-            self._fail(flight, response.error_code, "", now_ms)
-            return
-        epoch = response.broker_epoch
+    def _hear_registration(self, flight: Flight, epoch: int, now_ms: float) -> None:
         if epoch < max(self._highest_epoch, 0):
-            why = f"it was told epoch {epoch}, after it had epoch {self._highest_epoch}"
-            self._fail(flight, ErrorCode.UNKNOWN_SERVER_ERROR, why, now_ms)
+            reason = f"it was told epoch {epoch}, but once had epoch {self._highest_epoch}"
+            self._note_failure(flight, "STALE_ANSWER", reason, now_ms, is_misdirected=False)
             return
-        self._succeed(flight)
+        self._succeed(flight, 0, now_ms)
         self._wants_amendment = False
-        self._due_ms = now_ms
         if epoch != self.epoch:
             self._take_epoch(epoch, now_ms)
 
-    def _hear_heartbeat(
-        self,
-        flight: _Flight,
-        request: BrokerHeartbeatRequest,
-        response: BrokerHeartbeatResponse,
-        now_ms: float,
-    ) -> None:
-        if flight.epoch != self.epoch and response.error_code != ErrorCode.NOT_CONTROLLER:
-            self._due_ms = now_ms  # it tells of somebody who we are not any more
-            return
-        if response.error_code != ErrorCode.NONE:
-            self._fail(flight, response.error_code, "", now_ms)
-            return
-        self._succeed(flight)
+    def _hear_heartbeat(self, flight: Flight, response: BrokerHeartbeatResponse, now_ms: float) -> None:
+        request = flight.request
+        assert isinstance(request, BrokerHeartbeatRequest)
+        pause_ms = self.settings.broker_heartbeat_interval_ms
+        if self.state is State.STARTING:
+            pause_ms = _STARTING_INTERVAL_MS
+        elif request.want_shut_down and not self._must_wait:
+            pause_ms = _LEAVING_INTERVAL_MS
+            self._must_wait = True
+        self._succeed(flight, pause_ms, now_ms)
         self._is_stale = False
         self._beats_first = False
-        self._acknowledge(flight)
-        self._due_ms = now_ms + self.settings.broker_heartbeat_interval_ms
-        if self.state is State.STARTING:
-            self._due_ms = now_ms + _STARTING_INTERVAL_MS
-            if response.is_caught_up:
-                self._move(Trigger.CAUGHT_UP)
-        elif self.state is State.RECOVERY:
-            if not response.is_fenced and not request.want_fence:
-                self._move(Trigger.UNFENCED)
-                self._set_fenced(False)
+        self._acknowledge(request)
+        if self.state is State.STARTING and response.is_caught_up:
+            self._move(Trigger.CAUGHT_UP)
+        elif self.state is State.RECOVERY and not response.is_fenced and not request.want_fence:
+            self._move(Trigger.UNFENCED)
+            self._set_fenced(False)
         elif self.state is State.RUNNING:
             self._notice_fenced(response.is_fenced)
-        elif request.want_shut_down:
-            self._hear_about_leaving(response, now_ms)
-        if self._is_urgent:
-            self._due_ms = now_ms
-            self._is_urgent = False
-
-    def _hear_about_leaving(self, response: BrokerHeartbeatResponse, now_ms: float) -> None:
-        if response.should_shut_down:
+        elif request.want_shut_down and response.should_shut_down:
             self._stop(Trigger.LET_GO, "the controller has let it go")
-        elif not self._is_asked_again:
-            self._is_asked_again = True
-            self._due_ms = now_ms + _LEAVING_INTERVAL_MS
 
-    def _acknowledge(self, flight: _Flight) -> None:
-        reported = tuple(
-            one for one in flight.offline if self._unreported_until_ms.pop(one, None) is not None
-        )
+    def _acknowledge(self, request: BrokerHeartbeatRequest) -> None:
+        carried = request.offline_log_dirs
+        reported = tuple(one for one in carried if self._unreported_until_ms.pop(one, None) is not None)
         if reported:
             event = DirectoriesReported(self.broker_id, self.epoch, tuple(map(str, reported)))
             self._add(event, acknowledged_offline=reported)
-        self._add(acknowledged_cordoned=flight.cordoned)
+        cordoned = None if request.cordoned_log_dirs is None else tuple(request.cordoned_log_dirs)
+        if cordoned != self._cordoned_reported:
+            self._cordoned_reported = cordoned
+            self._add(acknowledged_cordoned=cordoned)
 
-    def _succeed(self, flight: _Flight) -> None:
-        if self._failures:
-            self._add(ContactRegained(self.broker_id, flight.epoch, flight.name, self._failures))
-        self._failures = 0
+    def _succeed(self, flight: Flight, pause_ms: float, now_ms: float) -> None:
+        failures = self._asking.failures
+        if failures:
+            self._add(BrokerRequestsResumed(self.broker_id, self.epoch, flight.name, failures))
         self._error_said = ""
+        self._asking.succeed(pause_ms, now_ms)
 
-    def _fail(self, flight: _Flight, code: int | None, why: str, now_ms: float) -> None:
-        """Not what we hoped for: `code` is what was answered, if anything was."""
-        self._failures += 1
-        self._is_urgent = False
-        self._beats_first = True
+    # Failures
+
+    def _fail_silently(self, flight: Flight, why: str, now_ms: float) -> None:
+        self._note_failure(flight, _NO_ANSWER, why, now_ms, is_misdirected=False)
+        self._add(looks_elsewhere=True)
+
+    def _fail(self, flight: Flight, code: int, now_ms: float) -> None:
         is_misdirected = code == ErrorCode.NOT_CONTROLLER
-        if code is None or is_misdirected:
+        self._note_failure(flight, *explain_failure(code), now_ms, is_misdirected=is_misdirected)
+        if is_misdirected:
             self._add(looks_elsewhere=True)
-        # Who is told that another leads asks there at once, but not round and round.
-        delays = self._failures - 1 if is_misdirected else self._failures
-        delay_ms = self._backoff_ms(delays) if delays else 0.0
-        self._due_ms = now_ms + delay_ms
-        error = _NO_ANSWER if code is None else _name_of(code)
-        reason = why or _MEANINGS.get(code or 0, "the log of the controller may say why")
-        self.last_error = f"{error}: {reason}"
-        if self._error_said != error:
-            self._error_said = error
-            self._add(
-                ContactLost(
-                    self.broker_id, flight.epoch, flight.name, error, reason, self._failures, round(delay_ms)
-                )
-            )
-        if code == ErrorCode.STALE_BROKER_EPOCH and flight.epoch == self.epoch:
+        elif code == ErrorCode.STALE_BROKER_EPOCH and self.epoch >= 0:
             self._is_stale = True
             self._judge(now_ms)
 
-    def _backoff_ms(self, failures: int) -> float:
-        doublings = min(failures - 1, _DOUBLINGS_MAX)
-        limit_ms = self.settings.reconnect_backoff_max_ms
-        delay_ms = min(self.settings.reconnect_backoff_ms * 2.0**doublings, limit_ms)
-        return delay_ms * self._chance.uniform(0.8, 1.2)
+    def _note_failure(
+        self, flight: Flight, error: str, reason: str, now_ms: float, *, is_misdirected: bool
+    ) -> None:
+        delay_ms = round(self._asking.fail(now_ms, is_misdirected=is_misdirected))
+        self._beats_first = True
+        self.last_error = f"{error}: {reason}"
+        if error != self._error_said:
+            self._error_said = error
+            about = (flight.name, error, reason, self._asking.failures, delay_ms)
+            self._add(BrokerRequestFailed(self.broker_id, flight.epoch, *about))
+
+    def _check_deadlines(self, now_ms: float) -> None:
+        settings = self.settings
+        late = [one for one, until_ms in self._unreported_until_ms.items() if now_ms >= until_ms]
+        if now_ms >= self._admission_deadline_ms:
+            self._stop(
+                Trigger.NOT_ADMITTED,
+                f"it was not registered within {settings.initial_broker_registration_timeout_ms} ms"
+                f" (initial.broker.registration.timeout.ms); last error: {self.last_error}",
+            )
+        elif now_ms >= self._leave_deadline_ms:
+            why = self.last_error if self._asking.failures else "the controller let it wait"
+            self._stop(Trigger.OVERDUE, f"its controlled shutdown took too long; {why}")
+        elif late:
+            self._stop(
+                Trigger.DISK_UNREPORTED,
+                f"the controller could not be told within {settings.log_dir_failure_timeout_ms} ms"
+                f" (log.dir.failure.timeout.ms) that log directories failed: {', '.join(map(str, late))}",
+            )
 
     # Whether we are still who we think we are
 
@@ -540,7 +512,7 @@ class Lifecycle:
         """Compares what we think with what the metadata say. The table is at the top."""
         known = self._known
         if self.state not in _TALKING or self._highest_epoch < 0:
-            return  # whoever else is registered, we will take the id from
+            return  # whoever else is registered: we are about to take the id from them
         if known is not None and known.incarnation_id != self._registration.incarnation_id:
             if known.epoch > self._highest_epoch:
                 self._stop(
@@ -551,151 +523,94 @@ class Lifecycle:
         elif self.epoch < 0:
             return  # the answer to our registration will tell
         elif known is None:
-            if self._offset >= self.epoch and (self._is_seen or self._is_stale):
+            is_seen = self._seen_fenced is not None
+            if self._offset >= self.epoch and (is_seen or self._is_stale):
                 self._lose_epoch(now_ms)
         elif known.epoch > self.epoch:
             self._take_epoch(known.epoch, now_ms)
         elif known.epoch == self.epoch:
-            self._see(known)
+            self._see(known.is_fenced)
 
-    def _see(self, known: BrokerRegistration) -> None:
-        # That we are fenced at first is no news, even if it is read after we heard that we are not.
-        if self.state is State.RUNNING and self._seen_fenced not in (None, known.is_fenced):
-            self._notice_fenced(known.is_fenced)
-        self._is_seen = True
-        self._seen_fenced = known.is_fenced
+    def _see(self, is_fenced: bool) -> None:
+        # That we were fenced at first is no news, even if it is read after we heard that we are not.
+        if self.state is State.RUNNING and self._seen_fenced not in (None, is_fenced):
+            self._notice_fenced(is_fenced)
+        self._seen_fenced = is_fenced
 
     def _take_epoch(self, epoch: int, now_ms: float) -> None:
         assert epoch >= self._highest_epoch
         if self.epoch >= 0:
             self._lose_epoch(now_ms)
-            if self.state is State.SHUTTING_DOWN:
-                return
-        self._add(
-            EpochObtained(self.broker_id, epoch, self._registration.incarnation_id, self._highest_epoch),
-            epoch=epoch,
-        )
+        if self.state is State.SHUTTING_DOWN:
+            return
+        incarnation_id = self._registration.incarnation_id
+        self._add(EpochObtained(self.broker_id, epoch, incarnation_id, self._highest_epoch), epoch=epoch)
         self.epoch = self._highest_epoch = epoch
         self._admission_deadline_ms = math.inf
         self._judge(now_ms)  # the record may have been here before the answer
 
     def _lose_epoch(self, now_ms: float) -> None:
         """Our id was unregistered: everything begins again, but for what this process has done already."""
-        if TRANSITIONS[self.state, Trigger.UNREGISTERED] is State.SHUTTING_DOWN:
+        if self.state is State.PENDING_CONTROLLED_SHUTDOWN:
             self._stop(Trigger.UNREGISTERED, "it was unregistered while it was about to leave")
             return
         self._move(Trigger.UNREGISTERED)
         self.epoch = -1
-        self._is_seen = False
         self._seen_fenced = None
         self._is_stale = False
-        self._wants_amendment = False
-        self._due_ms = now_ms
+        self._cordoned_reported = None
+        self._asking.hurry(now_ms)
         self._set_fenced(True)
 
     def _notice_fenced(self, is_fenced: bool) -> None:
         if is_fenced != self.is_fenced:
-            self._set_fenced(is_fenced)
             kind = FencingNoticed if is_fenced else UnfencingNoticed
             self._add(kind(self.broker_id, self.epoch, self._offset))
+        self._set_fenced(is_fenced)
 
     def _set_fenced(self, is_fenced: bool) -> None:
         if is_fenced != self.is_fenced:
             self.is_fenced = is_fenced
             self._add(is_fenced=is_fenced)
 
-    # Deadlines
-
-    def _check_deadlines(self, now_ms: float) -> None:
-        settings = self.settings
-        if now_ms >= self._admission_deadline_ms:
-            self._stop(
-                Trigger.NOT_ADMITTED,
-                f"it was not registered within {settings.initial_broker_registration_timeout_ms} ms"
-                f" (initial.broker.registration.timeout.ms); last error: {self.last_error}",
-            )
-        elif now_ms >= self._leave_deadline_ms:
-            why = self.last_error if self._failures else "the controller let it wait"
-            self._stop(Trigger.OVERDUE, f"its controlled shutdown took too long; {why}")
-        else:
-            late = [one for one, until_ms in self._unreported_until_ms.items() if now_ms >= until_ms]
-            if late:
-                self._stop(
-                    Trigger.DISK_UNREPORTED,
-                    f"the controller could not be told within {settings.log_dir_failure_timeout_ms} ms"
-                    f" (log.dir.failure.timeout.ms) that log directories failed: {', '.join(map(str, late))}",
-                )
-
     # Steps
 
     def _move(self, trigger: Trigger) -> None:
         before, after = self.state, TRANSITIONS.get((self.state, trigger))
         if after is None:
-            raise TransitionError(f"a broker that is {before.name} cannot be one that {trigger.value}")
+            raise TransitionError(f"{trigger.name} cannot happen to a broker that is {before.name}")
         self.state = after
-        self._add(
-            BrokerStateChanged(self.broker_id, self.epoch, before.name, after.name, trigger.value),
-            state=after if after is not before else self._effects.state,
-        )
+        self._add(BrokerStateChanged(self.broker_id, self.epoch, before.name, after.name, trigger.value))
+        if after is not before:
+            self._add(state=after)
 
     def _stop(self, trigger: Trigger, reason: str) -> None:
         self._move(trigger)
-        self._flight = None
+        self._asking.end()
         is_error = trigger in _ERRORS
         self._add(stop=Stop(reason, is_error))
         if is_error:
             self._add(BrokerGaveUp(self.broker_id, self.epoch, trigger.value, reason))
 
-    def _hurry(self, now_ms: float) -> None:
-        """There is something to tell: now, or as soon as the answer to the request on its way is here."""
-        if self._flight is not None:
-            self._is_urgent = True
-        elif self.epoch >= 0:
-            self._due_ms = now_ms
-
-    def _take_flight(self) -> _Flight:
-        assert self._flight is not None
-        flight, self._flight = self._flight, None
-        return flight
+    def _hurry(self, now_ms: float, *, is_news: bool) -> None:
+        if is_news and self.epoch >= 0 and self.state in _TALKING:
+            self._asking.hurry(now_ms)
 
     def _finish(self, now_ms: float) -> Effects:
-        if self.state in _TALKING and self._flight is None and now_ms >= self._due_ms:
-            self._send(now_ms)
-        assert self.state not in _TALKING or self._flight is not None or self._due_ms < math.inf
+        if self.state in _TALKING and self._asking.is_due(now_ms):
+            is_amending = self._wants_amendment and not self._beats_first
+            request = self._register() if self.epoch < 0 or is_amending else self._beat()
+            flight = self._asking.send(request, self.epoch, now_ms)
+            self._add(send=Send(flight.number, request))
+        assert (self._asking.deadline_ms < math.inf) == (self.state in _TALKING)
         assert self.epoch in (-1, self._highest_epoch)
         effects, self._effects = self._effects, Effects()
         return effects
 
-    def _send(self, now_ms: float) -> None:
-        is_amending = self._wants_amendment and not self._beats_first
-        request = self._register() if self.epoch < 0 or is_amending else self._beat()
-        self._number += 1
-        self._is_urgent = False
-        self._due_ms = math.inf
-        is_heartbeat = isinstance(request, BrokerHeartbeatRequest)
-        self._flight = _Flight(
-            self._number,
-            now_ms + self.settings.patience_ms,
-            request,
-            self.epoch,
-            tuple(self._offline) if is_heartbeat else (),
-            self._cordoned if is_heartbeat else None,
-        )
-        self._add(send=Send(self._number, request))
-
     def _register(self) -> BrokerRegistrationRequest:
-        given = self._registration
-        return BrokerRegistrationRequest(
-            broker_id=given.broker_id,
-            cluster_id=given.cluster_id,
-            incarnation_id=given.incarnation_id,
-            listeners=list(given.listeners),
-            features=list(given.features),
-            rack=given.rack,
-            is_migrating_zk_broker=given.is_migrating_zk_broker,
-            log_dirs=[one for one in given.log_dirs if one not in self._offline],
-            previous_broker_epoch=given.previous_broker_epoch,
-        )
+        request = copy(self._registration)
+        request.log_dirs = [one for one in request.log_dirs if one not in self._offline]
+        return request
 
     def _beat(self) -> BrokerHeartbeatRequest:
         return BrokerHeartbeatRequest(
@@ -710,35 +625,3 @@ class Lifecycle:
 
     def _add(self, *events: Event, **changes: Any) -> None:
         self._effects = replace(self._effects, events=(*self._effects.events, *events), **changes)
-
-
-_MEANINGS: Final[Mapping[int, str]] = {
-    ErrorCode.NOT_CONTROLLER: "whoever was asked is not the active controller",
-    ErrorCode.DUPLICATE_BROKER_REGISTRATION: (
-        "another process lives under this id, or did a moment ago. The id is free once that one has been shut"
-        " down, or has been silent for broker.session.timeout.ms; if both shall run, give one another node.id"
-    ),
-    ErrorCode.INCONSISTENT_CLUSTER_ID: (
-        "these controllers belong to another cluster: either the log directories were formatted for that one,"
-        " or the wrong controllers are configured"
-    ),
-    ErrorCode.INVALID_REGISTRATION: (
-        "the controller objects to the listeners, log directories or features of this broker; its log says why"
-    ),
-    ErrorCode.UNSUPPORTED_VERSION: (
-        "the cluster uses a feature at a level that this broker does not know; the log of the controller says"
-        " which"
-    ),
-    ErrorCode.STALE_BROKER_EPOCH: (
-        "the controller knows this id with another epoch or not at all; the metadata log will tell"
-    ),
-    ErrorCode.REQUEST_TIMED_OUT: "the controller was too busy to look at it",
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this broker may not do CLUSTER_ACTION on the cluster",
-}
-
-
-def _name_of(code: int) -> str:
-    try:
-        return ErrorCode(code).name
-    except ValueError:
-        return f"error {code}"

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from quorate.broker.admission import admit
+from quorate.broker.admission import admit, admit_by_header
 from quorate.broker.leadership import Leadership, Proposal
 from quorate.broker.topic_config import TopicConfig
 from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
@@ -64,6 +64,7 @@ class Surroundings:
     wall_ms: Callable[[], int]
     is_eligible: Callable[[int, int], bool]
     """Whether a broker with an epoch (-1 if it did not say) may be in sync: as the metadata says, active."""
+    scans_records: bool = True  # of every batch that is produced; else only where a promise needs it
 
 
 class Partition:
@@ -88,9 +89,10 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.leading: Leadership | None = None
         self.failure: str | None = None  # why it is offline
-        self.data_waits: dict[DataWait, None] = {}
+        self.data_waits: dict[DataWait, int] = {}
         self._commits = CommitQueue()
         self._high_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
+        log.replicated_to(self._high_watermark)
 
     # Roles
 
@@ -110,7 +112,8 @@ class Partition:
         self.leading = Leadership.begin(
             self.broker_id, state, self.log.end_offset, high_watermark, self._around.now_ms()
         )
-        self._lose_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        # Producers go on waiting if it led before: nothing was cut, so what they wait for is still there.
+        self._end_data_waits()
         self._advance(self.leading)
         return True
 
@@ -120,18 +123,18 @@ class Partition:
             return False
         is_new = state.leader_epoch > self.leader_epoch or self.leading is not None
         self._take(state)
-        if self.leading is not None:
-            self._high_watermark = self.leading.high_watermark
-            self.leading = None
+        self._resign()
         if is_new:
-            self._lose_waits(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._commits.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._end_data_waits()
         return is_new
 
     def stop(self, error: ErrorCode = ErrorCode.NOT_LEADER_OR_FOLLOWER, reason: str | None = None) -> None:
         """Takes part in nothing any more: it moves away, is deleted, or its disk has failed."""
-        self.leading = None
+        self._resign()
         self.failure = reason or self.failure
-        self._lose_waits(error)
+        self._commits.fail(error)
+        self._end_data_waits()
 
     def _take(self, state: PartitionState) -> None:
         self.leader_id = state.leader
@@ -139,8 +142,12 @@ class Partition:
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
 
-    def _lose_waits(self, error: ErrorCode) -> None:
-        self._commits.fail(error)
+    def _resign(self) -> None:
+        if self.leading is not None:
+            self._high_watermark = self.leading.high_watermark
+            self.leading = None
+
+    def _end_data_waits(self) -> None:
         for wait in list(self.data_waits):
             wait.finish()
 
@@ -186,14 +193,16 @@ class Partition:
 
     # As the leader
 
-    def append(self, data: memoryview, acks: int, api_version: int) -> Appended:
-        """Appends what a producer sent. With acks=-1 it is refused if it could not be committed safely."""
+    def append(self, data: memoryview, acks: int) -> Appended:
+        """Appends the one batch that a producer sent (see `admission.check_form`). With acks=-1 it is refused
+        if it could not be committed safely."""
         leading = self.leadership()
         if acks == -1 and len(leading.isr) < self.min_isr:
             reason = f"{self.key} has {len(leading.isr)} replicas in sync and needs {self.min_isr}"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
         wall_ms = self._around.wall_ms()
-        buffer, header = admit(data, self.config, api_version, wall_ms)
+        check = admit if self._around.scans_records else admit_by_header
+        buffer, header = check(data, self.config, wall_ms)
         found = self.log.append_produced(buffer, header, leading.leader_epoch, wall_ms)
         append_time_ms = found.timestamp_ms if self.config.has_append_time else -1
         if not found.is_duplicate and not self._advance(leading):
@@ -204,14 +213,19 @@ class Partition:
     def min_isr(self) -> int:
         return min(self.config.min_isr, len(self.replicas))
 
+    def committed(self, last_offset: int) -> ErrorCode | None:
+        """How it went with the commit of an offset that was appended here; None if it is still to come."""
+        if self.leading is None:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER if self.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
+        return self._commit_error(self.leading) if last_offset < self.leading.high_watermark else None
+
     def when_committed(self, last_offset: int, wait: CommitWait, number: int) -> None:
         """Tells the wait, under its number, once an offset is committed, or when that can no longer be."""
-        if self.leading is None:
-            wait.finished(number, ErrorCode.NOT_LEADER_OR_FOLLOWER)
-        elif last_offset < self.high_watermark:
-            wait.finished(number, self._commit_error(self.leading))
-        else:
+        outcome = self.committed(last_offset)
+        if outcome is None:
             self._commits.add(last_offset, wait, number)
+        else:
+            wait.finished(number, outcome)
 
     def fetched_by(
         self, follower_id: int, offset: int, log_start_offset: int, broker_epoch: int
@@ -257,13 +271,14 @@ class Partition:
             self.log.end_offset, self.min_isr, around.lag_ms_max, around.now_ms(), self._may_join
         )
         if has_moved:
+            self.log.replicated_to(leading.high_watermark)
             self._commits.committed(leading.high_watermark, self._commit_error(leading))
             self._wake()
         return has_moved
 
     def _wake(self) -> None:
-        for wait in list(self.data_waits):
-            wait.look()
+        for wait, number in list(self.data_waits.items()):
+            wait.look(number)
 
     def _commit_error(self, leading: Leadership) -> ErrorCode:
         if len(leading.maximal_isr) < self.min_isr:
@@ -277,7 +292,7 @@ class Partition:
         if epoch != self.leader_epoch or self.leading is not None or offset != self.log.end_offset:
             return
         if len(data):
-            self.log.append_replicated(data, self._around.wall_ms())
+            self.log.append_replicated(data, self._around.wall_ms(), epoch_max=epoch)
         self._set_high_watermark(high_watermark)
 
     async def cut_off(self, epoch: int, end_offset: int) -> None:
@@ -310,4 +325,5 @@ class Partition:
         moved = max(self._high_watermark, min(high_watermark, self.log.end_offset))
         if moved != self._high_watermark:
             self._high_watermark = moved
+            self.log.replicated_to(moved)
             self._wake()

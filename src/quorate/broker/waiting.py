@@ -1,29 +1,25 @@
 """Requests that wait: producers for a commit, consumers and followers for data. Nobody polls.
 
 A wait is entered at every partition that it depends on, and is told when one of them changes; it ends once,
-by what it waited for or by its deadline, and is then nowhere any more. How many there may be is bounded by
-the connections: each has one request under way.
+by what it waited for, by its deadline or because nobody wants to know any more, and is then nowhere. How many
+there may be is bounded by the connections: each has one request under way.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
-from heapq import heappop, heappush
-from itertools import count
-from typing import Final, Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol
 
 from quorate.protocol.errors import ErrorCode
 
 __all__ = ["CommitQueue", "CommitWait", "DataWait", "Watched"]
 
-_order: Final = count()
-
 
 class Watched(Protocol):
-    """What a `DataWait` is entered at."""
+    """What a `DataWait` is entered at: the waits, and the number under which each has entered it."""
 
-    data_waits: dict[DataWait, None]
+    data_waits: dict[DataWait, int]
 
 
 class CommitWait:
@@ -38,67 +34,98 @@ class CommitWait:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         self.errors: dict[int, ErrorCode] = {}
-        self._left = set(range(partitions))
-        self._handle = loop.call_later(timeout_ms / 1000, self._time_out)
+        # The numbers that are not done, and the queue that each waits in once it does.
+        self._left: dict[int, CommitQueue | None] = dict.fromkeys(range(partitions))
+        self._handle = loop.call_later(max(0.0, timeout_ms / 1000), self._time_out)
+
+    def entered(self, number: int, queue: CommitQueue) -> None:
+        """One of the partitions will tell."""
+        if number in self._left:
+            self._left[number] = queue
 
     def finished(self, number: int, error: ErrorCode = ErrorCode.NONE) -> None:
         """One of the partitions is done with it."""
-        self._left.discard(number)
+        if number not in self._left:
+            return
+        del self._left[number]
         if error is not ErrorCode.NONE:
             self.errors[number] = error
-        if not self._left and not self.done.done():
-            self._handle.cancel()
+        if not self._left:
+            self.end()
+
+    def end(self) -> None:
+        """It ends, whatever is left: also for a wait that was given up."""
+        self._handle.cancel()
+        for number, queue in self._left.items():
+            if queue is not None:
+                queue.forget(self, number)
+        self._left = {}
+        if not self.done.done():
             self.done.set_result(None)
 
     def _time_out(self) -> None:
         for number in self._left:
             self.errors[number] = ErrorCode.REQUEST_TIMED_OUT
-        self._left.clear()
-        if not self.done.done():
-            self.done.set_result(None)
+        self.end()
 
 
 class CommitQueue:
-    """The commit waits of one partition, by the offset that they need the high watermark to pass."""
+    """The commit waits of one partition, and the offset that each needs the high watermark to pass."""
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_offsets",)
 
     def __init__(self) -> None:
-        self._heap: list[tuple[int, int, CommitWait, int]] = []
+        self._offsets: dict[tuple[CommitWait, int], int] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
 
     def add(self, last_offset: int, wait: CommitWait, number: int) -> None:
-        heappush(self._heap, (last_offset, next(_order), wait, number))
+        self._offsets[wait, number] = last_offset
+        wait.entered(number, self)
+
+    def forget(self, wait: CommitWait, number: int) -> None:
+        self._offsets.pop((wait, number), None)
 
     def committed(self, high_watermark: int, error: ErrorCode) -> None:
         """Everything below the high watermark is committed; with an error if too few are in sync for it."""
-        while self._heap and self._heap[0][0] < high_watermark:
-            _, _, wait, number = heappop(self._heap)
-            wait.finished(number, error)
+        # All are looked at: whoever sends a batch again waits for an offset that is older than others here.
+        over = [entry for entry, last_offset in self._offsets.items() if last_offset < high_watermark]
+        self._finish(over, error)
 
     def fail(self, error: ErrorCode) -> None:
         """Nobody can wait here any longer."""
-        heap, self._heap = self._heap, []
-        for _, _, wait, number in heap:
+        self._finish(list(self._offsets), error)
+
+    def _finish(self, entries: list[tuple[CommitWait, int]], error: ErrorCode) -> None:
+        for entry in entries:
+            del self._offsets[entry]
+        for wait, number in entries:
             wait.finished(number, error)
 
 
 class DataWait:
-    """A fetch that found too little: ends when `is_enough` says so, or by its deadline."""
+    """A fetch that found too little: ends when `is_enough` says so of one of the watched, or by its deadline.
+
+    `is_enough` is asked with the place, in what is watched, of the one that has changed.
+    """
 
     __slots__ = ("_handle", "_is_enough", "_watched", "done")
 
-    def __init__(self, watched: list[Watched], timeout_ms: float, is_enough: Callable[[], bool]) -> None:
+    def __init__(
+        self, watched: Sequence[Watched], timeout_ms: float, is_enough: Callable[[int], bool]
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         self._is_enough = is_enough
         self._watched = watched
-        self._handle = loop.call_later(timeout_ms / 1000, self.finish)
-        for one in watched:
-            one.data_waits[self] = None
+        self._handle = loop.call_later(max(0.0, timeout_ms / 1000), self.finish)
+        for number, one in enumerate(watched):
+            one.data_waits[self] = number
 
-    def look(self) -> None:
-        """Something has changed at one of the partitions."""
-        if self._is_enough():
+    def look(self, number: int) -> None:
+        """Something has changed at one of the watched."""
+        if self._is_enough(number):
             self.finish()
 
     def finish(self) -> None:
@@ -106,6 +133,6 @@ class DataWait:
         self._handle.cancel()
         for one in self._watched:
             one.data_waits.pop(self, None)
-        self._watched = []
+        self._watched = ()
         if not self.done.done():
             self.done.set_result(None)

@@ -5,10 +5,10 @@
         response = await cluster.request(ANY, DescribeClusterRequest(...))
         response = await cluster.request(LeaderOf("orders", 0), ListOffsetsRequest(...))
 
-What is known of the cluster is in `metadata`. It is asked for when it is first needed, when an error shows that
-it is out of date, and now and then; whoever needs it at the same time shares one request. An error that may
-pass is tried again after a growing delay, until the retries or the time are used up. Then the caller gets an
-`ApiError` (the last thing a broker said) or `Unavailable` (nobody said anything).
+What is known of the cluster is in `metadata`. It is asked for when it is first needed, when an error shows
+that it is out of date, and now and then; whoever needs it at the same time shares one request. An error that
+may pass is tried again after a growing delay, until the retries or the time are used up. Then the caller gets
+an `ApiError` (the last thing a broker said) or `Unavailable` (nobody said anything).
 
 Time is the running loop's, randomness an argument: the same code runs in a simulated world.
 """
@@ -16,8 +16,9 @@ Time is the running loop's, randomness an argument: the same code runs in a simu
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random as random_module
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
@@ -128,6 +129,10 @@ class Cluster:
         for pool in list(self._pools):
             await pool.close()
         self._pools.clear()
+
+    @property
+    def is_closed(self) -> bool:
+        return self._is_closed
 
     # Asking
 
@@ -251,11 +256,6 @@ class Cluster:
             self._background.add(task)
             task.add_done_callback(self._background.discard)
 
-    def untrack(self, topics: Iterable[str]) -> None:
-        """Nobody is interested in these topics any more."""
-        for topic in topics:
-            self._tracked.pop(topic, None)
-
     # Connections of their own, for what would keep others waiting: brokers answer one connection in order
 
     def open_connections(self) -> Connections:
@@ -318,10 +318,8 @@ class Cluster:
         return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, reason)
 
     async def _refresh_quietly(self) -> None:
-        try:
+        with contextlib.suppress(Unavailable):  # whoever needs it will ask again, and hear why it fails
             await self.refresh()
-        except Unavailable:
-            pass  # whoever needs it will ask again, and hear why it fails
 
     async def _refresh(self, topics: list[str]) -> None:
         request = MetadataRequest(
@@ -359,7 +357,7 @@ class Cluster:
         self.random.shuffle(known)
         self.random.shuffle(begun)
         first = [self._last_good] if self._last_good in known else []
-        return list(dict.fromkeys([*first, *known, *begun]))  # type: ignore[list-item]
+        return list(dict.fromkeys([*first, *known, *begun]))
 
     def _learn(self, response: MetadataResponse) -> None:
         before = {one.address for one in self.metadata.brokers.values()}
@@ -399,7 +397,7 @@ class _in_time:  # noqa: N801  # used like a function
 
 
 _WHY: Final = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: " does not exist, or not yet on the broker that was asked; create it first",
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: " does not exist, or not yet where we asked; create it first",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: ": this client may not see it",
     ErrorCode.INVALID_TOPIC_EXCEPTION: " is not a legal name: 1 to 249 of a-z, A-Z, 0-9, '.', '_' and '-'",
 }

@@ -1,7 +1,7 @@
 """What the client says when it gives up.
 
-`ApiError` is the verdict of a broker. `Unavailable` means that there is none: nobody could be asked, or nobody
-answered in time. Both say what was asked, of whom, and what a person can do about it.
+`ApiError` is the verdict of a broker. `Unavailable` means that there is none: nobody could be asked, or
+nobody answered in time. Both say what was asked, of whom, and what a person can do about it.
 """
 
 from __future__ import annotations

@@ -95,7 +95,9 @@ class Metadata:
         """Takes in what a broker says."""
         self.cluster_id = response.cluster_id or self.cluster_id
         self.controller_id = response.controller_id
-        self.brokers = {one.node_id: Broker(one.node_id, one.host, one.port, one.rack) for one in response.brokers}
+        self.brokers = {
+            one.node_id: Broker(one.node_id, one.host, one.port, one.rack) for one in response.brokers
+        }
         for said in response.topics:
             if said.name is None:
                 continue  # it was asked for by id, and there is none
@@ -105,7 +107,9 @@ class Metadata:
                 self.errors[said.name] = code_of(said.error_code)
                 self._forget_topic(said.name)
 
-    def learn_leader(self, at: tuple[str, int], leader: int, epoch: int, brokers: Iterable[Broker] = ()) -> bool:
+    def learn_leader(
+        self, at: tuple[str, int], leader: int, epoch: int, brokers: Iterable[Broker] = ()
+    ) -> bool:
         """Takes in who leads now, in the words of a broker that does not. Whether that is news."""
         for broker in brokers:
             self.brokers[broker.id] = broker
@@ -119,7 +123,9 @@ class Metadata:
     def _learn_topic(self, said: Topic) -> None:
         known = self.topics.get(said.name)
         if known is not None and known.id == said.id:
-            partitions = {index: _newer(known.partitions.get(index), one) for index, one in said.partitions.items()}
+            partitions = {
+                index: _newer(known.partitions.get(index), one) for index, one in said.partitions.items()
+            }
             said = replace(said, partitions=partitions)
         elif known is not None:
             self._forget_topic(said.name)

@@ -49,7 +49,7 @@ def record_size(
     """The bytes that a record takes up at most, without compression."""
     size = _RECORD_OVERHEAD_BYTES + len(key or b"") + len(value or b"")
     for name, content in headers:
-        size += _HEADER_OVERHEAD_BYTES + 3 * len(name) + len(content or b"")
+        size += _HEADER_OVERHEAD_BYTES + 4 * len(name) + len(content or b"")
     return size
 
 
@@ -135,6 +135,7 @@ class PartitionQueue:
         self, *, batch_bytes_max: int, linger: float, in_flight_max: int, is_numbered: bool = True
     ) -> None:
         self.identity: Identity | None = None
+        self.former: Identity | None = None  # the one whose numbers were given up
         self.sent: list[Batch] = []
         self.waiting: deque[Batch] = deque()
         self.retry_at = 0.0
@@ -144,6 +145,7 @@ class PartitionQueue:
         self._window = 1  # until a first success, and after a failure
         self._next_sequence = 0
         self._has_gap = False  # numbers before the sent batches belong to one that has failed for good
+        self._is_fresh = True  # nothing has been written under this identity
         self._batch_bytes_max = batch_bytes_max
         self._linger = linger
 
@@ -233,7 +235,7 @@ class PartitionQueue:
         gone = {id(fate.batch) for fate in fates} | {id(batch)}
         self.sent = [one for one in self.sent if id(one) not in gone]
         self._window = self._in_flight_max
-        self._has_gap = False
+        self._has_gap = self._is_fresh = False
         self.failures = 0
         self.retry_at = 0.0
         return [*fates, Fate(batch, base_offset)]
@@ -261,7 +263,9 @@ class PartitionQueue:
         batch.state = State.REFUSED
         self._window = 1
         if error.code is ErrorCode.UNKNOWN_PRODUCER_ID:
-            self._has_gap = True  # it says that it has forgotten us, not that it has lost anything
+            # It says that it has forgotten us, not that it has lost anything. If there was nothing to forget,
+            # a new identity would not help.
+            self._has_gap = not self._is_fresh
         return self._judge(error)
 
     def failed(self, batch: Batch, error: Exception) -> list[Fate]:
@@ -276,7 +280,10 @@ class PartitionQueue:
         return [Fate(batch, -1, error), *self._judge(error)]
 
     def too_large(self, batch: Batch, error: Exception) -> list[Fate]:
-        """A broker will not take a batch of this size: two halves may pass, one record cannot be halved."""
+        """A broker will not take a batch of this size: two halves may pass, one record cannot be halved.
+
+        Sizes are checked before numbers, so earlier attempts failed too, even if nobody heard of it.
+        """
         if len(batch) < 2:
             return self.failed(batch, error)
         place = self._place(batch)
@@ -285,13 +292,13 @@ class PartitionQueue:
             self._window = 1
         return []
 
-    def expire(self, created_before: float, error: Exception) -> list[Fate]:
+    def expire(self, now: float, patience: float, error: Exception) -> list[Fate]:
         """Gives up what has waited too long. What is in flight may still be answered."""
         fates: list[Fate] = []
         for batch in list(self.sent):
-            if batch.created_at < created_before and batch.state is not State.IN_FLIGHT:
+            if batch.created_at + patience <= now and batch.state is not State.IN_FLIGHT:
                 fates += self.failed(batch, error)
-        while self.waiting and self.waiting[0].created_at < created_before:
+        while self.waiting and self.waiting[0].created_at + patience <= now:
             fates.append(Fate(self.waiting.popleft(), -1, error))
         return fates
 
@@ -306,6 +313,7 @@ class PartitionQueue:
         self.identity = identity
         self._next_sequence = 0
         self._has_gap = False
+        self._is_fresh = True
         self._window = 1
         for batch in self.sent:
             batch.take_apart()
@@ -328,13 +336,13 @@ class PartitionQueue:
         if not self.sent or any(batch.state is not State.REFUSED for batch in self.sent):
             return []
         fates = [] if self._has_gap else [Fate(self.sent.pop(0), -1, error)]
-        self.identity = None
+        self.former, self.identity = self.identity, None
         return fates
 
 
 def _after(sequence: int, count: int) -> int:
     """
     >>> _after(SEQUENCE_MAX, 1), _after(SEQUENCE_MAX - 1, 5)
-    (0, 4)
+    (0, 3)
     """
     return (sequence + count) & SEQUENCE_MAX

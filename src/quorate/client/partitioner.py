@@ -1,8 +1,8 @@
 """Which partition a record goes to.
 
 By its key: the same function as in Kafka's Java client, so that producers in both languages put the same key
-in the same partition. Without a key: one partition until a batch's worth of bytes has gone there, then another
-one at random. Spreading record by record would make many small batches.
+in the same partition. Without a key: one partition until a batch's worth of bytes has gone there, then
+another one at random. Spreading record by record would make many small batches.
 """
 
 from __future__ import annotations

@@ -63,9 +63,13 @@ def fence(situation: Situation, broker_id: int) -> Consequences:
 
 
 def unfence(situation: Situation, broker_id: int) -> Consequences:
-    """A broker may serve: it is unfenced, then leads what nobody else could."""
+    """A broker may serve: it is unfenced, then leads what nobody else could.
+
+    One that was marked as shutting down stays so for as long as it runs, and leads nothing.
+    """
     table, broker = situation.image.partitions, situation.image.brokers[broker_id]
-    found = _change(situation, table.led_by(NO_LEADER), Cause(returning=broker_id))
+    rows = [] if broker.is_shutting_down else table.led_by(NO_LEADER)
+    found = _change(situation, rows, Cause(returning=broker_id))
     found.records.insert(0, _registration_change(broker, fenced=-1))
     return found
 

@@ -96,7 +96,7 @@ def _refused_election(request: ElectLeadersRequest, error: ApiError, version: in
 
 
 # For every request a function of the request, the error and the message.
-_REFUSALS: Final[Mapping[type[Request], Callable[[Any, ErrorCode, str], Response]]] = {
+_REFUSALS: Final[Mapping[type[Request], Callable[[Any, ErrorCode, str | None], Response]]] = {
     BrokerRegistrationRequest: lambda _, code, __: BrokerRegistrationResponse(
         throttle_time_ms=0, error_code=code
     ),

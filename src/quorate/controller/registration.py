@@ -32,6 +32,7 @@ from quorate.controller import fencing
 from quorate.controller.decision import Decision, Situation
 from quorate.controller.events import BrokerFenced, BrokerRegistered, Event, RegistrationRefused
 from quorate.controller.refusal import Refusal
+from quorate.controller.wording import cut
 from quorate.metadata.brokers import BrokerRegistration, SecurityProtocol
 from quorate.metadata.records import RegisterBrokerRecord
 from quorate.metadata.versions import CORDONED, DIRECTORIES, KRAFT_VERSION, METADATA_VERSION
@@ -50,6 +51,7 @@ __all__ = [
 
 _PREVIOUS_EPOCH_SINCE: Final = 3  # older requests do not say how the last run ended
 _RESERVED_DIRECTORIES: Final = 100
+_NAMED_MAX: Final = 1000  # of listeners, features and log directories each; nobody has so many
 
 
 def decide_registration(situation: Situation, request: BrokerRegistrationRequest) -> Decision:
@@ -124,6 +126,8 @@ def _objection_to_directories(situation: Situation, request: BrokerRegistrationR
     directories = request.log_dirs
     if not directories:
         return f"it names no log directories; {METADATA_VERSION} {DIRECTORIES} and above asks for them"
+    if len(directories) > _NAMED_MAX:
+        return f"it names {len(directories)} log directories; allowed are {_NAMED_MAX}"
     for one in directories:
         if _is_reserved(one):
             return f"log directory id {one} is reserved; format the directory anew"
@@ -160,6 +164,8 @@ def objection_to_listeners(listeners: Sequence[EndPoint]) -> str | None:
     """What is wrong with the addresses under which a node says that it is found."""
     if not listeners:
         return "it names no listeners, so nobody could reach it"
+    if len(listeners) > _NAMED_MAX:
+        return f"it names {len(listeners)} listeners; allowed are {_NAMED_MAX}"
     for one in listeners:
         if not one.name.strip():
             return f"the listener at {one.host}:{one.port} has no name"
@@ -176,6 +182,8 @@ def objection_to_listeners(listeners: Sequence[EndPoint]) -> str | None:
 
 def objection_to_feature_names(features: Sequence[FeatureRange]) -> str | None:
     """What is wrong with the features that a node says it knows, whatever is finalized."""
+    if len(features) > _NAMED_MAX:
+        return f"it names {len(features)} features; allowed are {_NAMED_MAX}"
     if not all(one.name for one in features):
         return "it names a feature with an empty name"
     repeated = _repeated(one.name for one in features)
@@ -334,7 +342,7 @@ def _reply(epoch: int) -> BrokerRegistrationResponse:
 
 
 def _refuse(situation: Situation, request: BrokerRegistrationRequest, check: Check, reason: str) -> Refusal:
-    holder = situation.image.brokers.get(request.broker_id)
+    holder, reason = situation.image.brokers.get(request.broker_id), cut(reason)
     event = RegistrationRefused(
         broker_id=request.broker_id,
         incarnation_id=request.incarnation_id,

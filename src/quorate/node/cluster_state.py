@@ -14,19 +14,20 @@ __all__ = ["ClusterState"]
 
 
 class ClusterState:
-    """A `StateMachine`. The image is strict: a controller must not skip what it would have to act on."""
+    """A `StateMachine`. A controller's image is strict: it must not skip what it would have to act on."""
 
-    def __init__(self) -> None:
-        self.image = ClusterImage(is_strict=True)
+    def __init__(self, *, is_strict: bool = True) -> None:
+        self.image = ClusterImage(is_strict=is_strict)
         self.position = Position(0, 0)  # how far it has got
         self.bytes_since_snapshot = 0
         self.last_timestamp_ms = 0
         self.leadership = Leadership(0, None)
-        self.when_applied: Callable[[int], None] | None = None
-        self.when_led: Callable[[Leadership], None] | None = None
+        # Who is told of what happens, in this order:
+        self.when_applied: list[Callable[[int], None]] = []
+        self.when_led: list[Callable[[Leadership], None]] = []
 
     def load(self, snapshot: Position, data: Sequence[Buffer]) -> None:
-        self.image = ClusterImage.load(data, snapshot.offset - 1, is_strict=True)
+        self.image = ClusterImage.load(data, snapshot.offset - 1, is_strict=self.image.is_strict)
         self.position = snapshot
         self.bytes_since_snapshot = 0
         for batch in data:
@@ -43,9 +44,9 @@ class ClusterState:
 
     def lead(self, leadership: Leadership) -> None:
         self.leadership = leadership
-        if self.when_led is not None:
-            self.when_led(leadership)
+        for tell in self.when_led:
+            tell(leadership)
 
     def _tell(self, offset: int) -> None:
-        if self.when_applied is not None:
-            self.when_applied(offset)
+        for tell in self.when_applied:
+            tell(offset)

@@ -13,6 +13,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from quorate.broker.fetcher import FetcherSettings
+from quorate.broker.lifecycle import LifecycleSettings
+from quorate.broker.settings import BrokerSettings
 from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic_defaults
 from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
@@ -75,7 +78,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 def _roles(text: str) -> tuple[str, ...]:
     roles = _names(text)
-    if not roles or not set(roles) <= {"controller"} or len(set(roles)) != len(roles):
+    if not roles or not set(roles) <= {"broker", "controller"} or len(set(roles)) != len(roles):
         raise ValueError
     return roles
 
@@ -85,6 +88,12 @@ def _host_and_port(text: str) -> tuple[str, int]:
     if match is None or int(match["port"]) > 65535:
         raise ValueError
     return match["v6"] or match["host"], int(match["port"])
+
+
+def _validation(text: str) -> str:
+    if text not in ("records", "header"):
+        raise ValueError
+    return text
 
 
 def _listener_or_none(text: str) -> tuple[str, int] | None:
@@ -128,7 +137,7 @@ _QUORUM: Final = "controller.quorum."
 _DEFAULTS: Final = QuorumSettings()
 
 SETTINGS: Final[Mapping[str, Setting]] = {
-    "process.roles": Setting(_roles, "controller (brokers are yet to come)", None),
+    "process.roles": Setting(_roles, "broker, controller, or both", None),
     "node.id": Setting(_integer(0, 2**31 - 1), "a number from 0 on", None),
     "listeners": Setting(_listeners, "NAME://host:port, each name once", ()),
     "advertised.listeners": Setting(_listeners, "NAME://host:port, each name once", ()),
@@ -163,6 +172,28 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "delegation.token.max.lifetime.ms": _at_least(1, 604_800_000),
     "delegation.token.expiry.time.ms": _at_least(1, 86_400_000),
     "delegation.token.expiry.check.interval.ms": _at_least(1, 3_600_000),
+    "inter.broker.listener.name": Setting(lambda text: text.upper(), "the name of a listener", ""),
+    "broker.rack": Setting(str, "a name", None),
+    "initial.broker.registration.timeout.ms": _ms(60_000),
+    "controlled.shutdown.enable": _boolean(True),
+    "request.timeout.ms": _ms(30_000),
+    "reconnect.backoff.ms": _ms(50),
+    "reconnect.backoff.max.ms": _ms(1000),
+    "log.dir.failure.timeout.ms": _at_least(1, 30_000),
+    "replica.lag.time.max.ms": _at_least(1, 30_000),
+    "replica.fetch.wait.max.ms": _ms(500),
+    "replica.fetch.min.bytes": _at_least(0, 1),
+    "replica.fetch.max.bytes": _at_least(1, 1 << 20),
+    "replica.fetch.response.max.bytes": _at_least(1, 10 << 20),
+    "replica.fetch.backoff.ms": _ms(1000),
+    "replica.socket.timeout.ms": _ms(30_000),
+    "replica.high.watermark.checkpoint.interval.ms": _at_least(1, 5000),
+    "log.retention.check.interval.ms": _at_least(1, 300_000),
+    "auto.create.topics.enable": _boolean(True),
+    "fetch.max.bytes": _at_least(1024, 55 << 20),
+    "max.incremental.fetch.session.cache.slots": _at_least(0, 1000),
+    "producer.id.expiration.ms": _at_least(1, 86_400_000),
+    "quorate.produce.validation": Setting(_validation, "records or header", "records"),
     "quorate.admin.listener": Setting(_listener_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
     "socket.request.max.bytes": _at_least(1, 100 << 20),
     "connections.max.idle.ms": _ms(600_000),
@@ -201,11 +232,35 @@ class NodeConfig:
         return tuple(self["log.dirs"]) or (str(self["log.dir"]),)
 
     @property
+    def roles(self) -> tuple[str, ...]:
+        return tuple(self["process.roles"])
+
+    @property
+    def controller_names(self) -> tuple[str, ...]:
+        return tuple(name.upper() for name in self["controller.listener.names"])
+
+    @property
     def controller_listener(self) -> Listener:
         """Where this controller listens."""
-        names = [name.upper() for name in self["controller.listener.names"]]
         listeners: tuple[Listener, ...] = self["listeners"]
-        return next(one for one in listeners if one.name in names)
+        return next(one for one in listeners if one.name in self.controller_names)
+
+    @property
+    def broker_listeners(self) -> tuple[Listener, ...]:
+        """Where this broker listens."""
+        return tuple(one for one in self["listeners"] if one.name not in self.controller_names)
+
+    @property
+    def inter_broker_listener(self) -> str:
+        """The listener that brokers use among each other: the first, if the file does not say."""
+        return str(self["inter.broker.listener.name"] or self.broker_listeners[0].name)
+
+    def advertised_broker(self, listener: Listener, port: int) -> tuple[str, int]:
+        """Where others reach a listener of this broker, which got this port."""
+        for one in self["advertised.listeners"]:
+            if one.name == listener.name:
+                return one.host, one.port or port
+        return listener.host or "localhost", port
 
     @property
     def advertised_controller(self) -> Endpoint:
@@ -221,7 +276,7 @@ class NodeConfig:
 
     @property
     def static_voters(self) -> VoterSet:
-        name = self.controller_listener.name
+        name = self.controller_names[0]
         return VoterSet.of(
             Voter(ReplicaKey(voter_id), (Endpoint(name, host, port),))
             for voter_id, host, port in self[_QUORUM + "voters"]
@@ -229,7 +284,7 @@ class NodeConfig:
 
     @property
     def bootstrap_servers(self) -> tuple[Endpoint, ...]:
-        name = self.controller_listener.name
+        name = self.controller_names[0]
         return tuple(Endpoint(name, host, port) for host, port in self[_QUORUM + "bootstrap.servers"])
 
     @property
@@ -261,6 +316,50 @@ class NodeConfig:
             delegation_token_max_lifetime_ms=self["delegation.token.max.lifetime.ms"],
             delegation_token_expiry_time_ms=self["delegation.token.expiry.time.ms"],
             delegation_token_expiry_check_interval_ms=self["delegation.token.expiry.check.interval.ms"],
+        )
+
+    def broker_settings(self, cluster_id: str) -> BrokerSettings:
+        """What serving depends on."""
+        return BrokerSettings(
+            broker_id=self.node_id,
+            cluster_id=cluster_id,
+            rack=self["broker.rack"],
+            inter_broker_listener=self.inter_broker_listener,
+            replica_lag_time_max_ms=self["replica.lag.time.max.ms"],
+            high_watermark_checkpoint_ms=self["replica.high.watermark.checkpoint.interval.ms"],
+            retention_check_ms=self["log.retention.check.interval.ms"],
+            auto_create_topics_enable=self["auto.create.topics.enable"],
+            num_partitions=self["num.partitions"],
+            default_replication_factor=self["default.replication.factor"],
+            fetch_max_bytes=self["fetch.max.bytes"],
+            fetch_sessions_max=self["max.incremental.fetch.session.cache.slots"],
+            producer_id_expiration_ms=self["producer.id.expiration.ms"],
+            validates_records=self["quorate.produce.validation"] == "records",
+            topic_defaults=self.topic_defaults,
+        )
+
+    @property
+    def fetcher_settings(self) -> FetcherSettings:
+        return FetcherSettings(
+            wait_max_ms=self["replica.fetch.wait.max.ms"],
+            min_bytes=self["replica.fetch.min.bytes"],
+            response_max_bytes=self["replica.fetch.response.max.bytes"],
+            partition_max_bytes=self["replica.fetch.max.bytes"],
+            backoff_ms=self["replica.fetch.backoff.ms"],
+            timeout_ms=self["replica.socket.timeout.ms"],
+        )
+
+    @property
+    def lifecycle_settings(self) -> LifecycleSettings:
+        return LifecycleSettings(
+            broker_heartbeat_interval_ms=self["broker.heartbeat.interval.ms"],
+            broker_session_timeout_ms=self["broker.session.timeout.ms"],
+            initial_broker_registration_timeout_ms=self["initial.broker.registration.timeout.ms"],
+            request_timeout_ms=self["request.timeout.ms"],
+            reconnect_backoff_ms=self["reconnect.backoff.ms"],
+            reconnect_backoff_max_ms=self["reconnect.backoff.max.ms"],
+            log_dir_failure_timeout_ms=self["log.dir.failure.timeout.ms"],
+            controlled_shutdown_enable=self["controlled.shutdown.enable"],
         )
 
     @property
@@ -305,6 +404,22 @@ def _check_topic_default(path: str, key: str, text: str) -> None:
         raise ConfigError(f"{path}: {key}={text}: allowed is {definition.wanted}{unit}") from None
 
 
+def _check_listeners(config: NodeConfig) -> None:
+    """Each role has its own."""
+    names = ", ".join(config.controller_names)
+    has_controller = any(one.name in config.controller_names for one in config["listeners"])
+    if "controller" in config.roles and not has_controller:
+        raise ConfigError(f"{config.path}: listeners has none of controller.listener.names: {names}")
+    if "controller" not in config.roles and has_controller:
+        raise ConfigError(f"{config.path}: listeners has one for controllers ({names}), but this is none")
+    if "broker" in config.roles and not config.broker_listeners:
+        raise ConfigError(f"{config.path}: listeners has none for the broker: NAME://host:port")
+    mine = [one.name for one in config.broker_listeners]
+    if "broker" in config.roles and config.inter_broker_listener not in mine:
+        name = config["inter.broker.listener.name"]
+        raise ConfigError(f"{config.path}: inter.broker.listener.name={name}: not among {', '.join(mine)}")
+
+
 def _check_whole(config: NodeConfig) -> None:
     """Checks of keys against each other."""
     for key in ("process.roles", "node.id"):
@@ -312,18 +427,18 @@ def _check_whole(config: NodeConfig) -> None:
             raise ConfigError(f"{config.path}: {key} is missing: {SETTINGS[key].allowed}")
     if not config["metadata.log.dir"] and not config["log.dirs"] and not config["log.dir"]:
         raise ConfigError(f"{config.path}: metadata.log.dir is missing, and log.dirs too: a directory")
-    names = [name.upper() for name in config["controller.listener.names"]]
-    if not any(one.name in names for one in config["listeners"]):
-        raise ConfigError(
-            f"{config.path}: listeners has none of controller.listener.names: {', '.join(names)}"
-        )
+    _check_listeners(config)
     voters = config[_QUORUM + "voters"]
     if not voters and not config[_QUORUM + "bootstrap.servers"]:
         raise ConfigError(
             f"{config.path}: {_QUORUM}voters is missing, and {_QUORUM}bootstrap.servers too:"
             f" one of them says where the quorum is"
         )
-    if voters and config.node_id not in [voter_id for voter_id, _, _ in voters]:
+    if (
+        voters
+        and "controller" in config.roles
+        and config.node_id not in [voter_id for voter_id, _, _ in voters]
+    ):
         known = ", ".join(str(voter_id) for voter_id, _, _ in voters)
         raise ConfigError(f"{config.path}: node.id={config.node_id}: not among the voters {known}")
     if config[_QUORUM + "election.timeout.ms"] < 1:

@@ -70,8 +70,8 @@ class Desk:
         self._waiting: set[asyncio.Future[Response]] = set()
         self._is_full = False  # and somebody was told
         self._activated = asyncio.Event()
-        state.when_applied = self._applied
-        state.when_led = self._lead
+        state.when_applied.append(self._applied)
+        state.when_led.append(self._lead)
 
     async def ask(self, request: Request, asker: Asker) -> Response:
         """The response to a request, when what it changed is committed."""

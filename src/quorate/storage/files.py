@@ -21,11 +21,15 @@ import fcntl
 import os
 from collections.abc import Iterable
 from concurrent.futures import Executor
-from typing import Protocol, runtime_checkable
+from struct import Struct
+from typing import Final, Protocol, runtime_checkable
 
 from quorate.protocol.types import Buffer
 
 __all__ = ["File", "Files", "RealFiles", "RemovesDirectories", "descriptor_of", "replace_file"]
+
+# The system's `struct flock`: type, from where, start, length, process.
+_RECORD_LOCK: Final = Struct("hhqqi0q")
 
 
 class File(Protocol):
@@ -140,11 +144,24 @@ class RealFiles:
     def lock(self, path: str) -> File | None:
         file = _RealFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), self._executor)
         try:
-            fcntl.flock(file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            _lock(file.descriptor)
+        except (BlockingIOError, PermissionError):
             file.close()
             return None
         return file
+
+
+def _lock(descriptor: int) -> None:
+    """Takes a record lock of a whole file, or raises: the kind that Java takes, so that Apache's programs and
+    ours do not use a directory at the same time. (`flock` takes another kind, and neither sees the other.)
+
+    Where the system has it, it is the variant that belongs to the open file and not to the process.
+    """
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    everything = 0, 0, 0  # from the beginning, at 0, up to the end
+    fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _RECORD_LOCK.pack(fcntl.F_WRLCK, *everything, 0))
 
 
 class _RealFile:
@@ -163,20 +180,33 @@ class _RealFile:
         return os.pread(self.descriptor, size, position)
 
     def append(self, parts: Iterable[Buffer]) -> None:
-        rest = [memoryview(part).cast("B") for part in parts if len(part)]
-        while rest:
-            try:
-                written = os.writev(self.descriptor, rest[:_WRITE_PARTS_MAX])
-            except OSError:
-                self._size = os.fstat(self.descriptor).st_size
-                raise
+        given = parts if isinstance(parts, list) else list(parts)
+        try:
+            if len(given) <= _WRITE_PARTS_MAX:  # which is nearly always all there is to it
+                written = os.writev(self.descriptor, given) if given else 0
+                self._size += written
+                if written == sum(map(len, given)):
+                    return
+            else:
+                written = 0
+            self._append_rest([memoryview(part).cast("B") for part in given if len(part)], written)
+        except OSError:
+            self._size = os.fstat(self.descriptor).st_size
+            raise
+
+    def _append_rest(self, rest: list[memoryview], written: int) -> None:
+        """Writes all but the first bytes, which are there already."""
+        while True:
+            while rest and written >= len(rest[0]):
+                written -= len(rest.pop(0))
+            if not rest:
+                return
+            if written:
+                rest[0] = rest[0][written:]
+            written = os.writev(self.descriptor, rest[:_WRITE_PARTS_MAX])
             self._size += written
             if not written:
                 raise OSError(errno.EIO, "the disk took no bytes", self.path)
-            while rest and written >= len(rest[0]):
-                written -= len(rest.pop(0))
-            if written:
-                rest[0] = rest[0][written:]
 
     def truncate(self, size: int) -> None:
         os.ftruncate(self.descriptor, size)

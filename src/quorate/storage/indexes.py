@@ -17,6 +17,7 @@ because the others go on from where they were.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Sequence
 from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
@@ -104,15 +105,19 @@ class _Entries:
 
     def append(self, *fields: int) -> None:
         """After an OSError nothing has changed."""
+        self.extend(self._layout.pack(*fields))
+
+    def extend(self, data: bytes) -> None:
+        """Appends entries that are packed already. After an OSError nothing has changed."""
         try:
-            self.file.append([self._layout.pack(*fields)])
+            self.file.append([data])
         except OSError:
             try:
                 self.file.truncate(self.count * self._layout.size)
             except OSError as error:
                 raise StorageError(self.file.path, f"a torn entry cannot be cut off: {error}") from error
             raise
-        self.count += 1
+        self.count += len(data) // self._layout.size
 
     def truncate(self, count: int) -> None:
         if count < self.count or self.file.size() != count * self._layout.size:
@@ -152,10 +157,15 @@ class OffsetIndex:
         return (len(self._entries) + 1) * _OFFSET_ENTRY.size > index_bytes
 
     def append(self, offset: int, position: int) -> None:
-        last = self.last_entry
-        assert last is None or offset > last.offset, f"{self.file.path}: {offset} after {last}"
-        self._entries.append(offset - self._base_offset, position)
-        self.last_entry = OffsetEntry(offset, position)
+        self.extend([OffsetEntry(offset, position)])
+
+    def extend(self, entries: Sequence[OffsetEntry]) -> None:
+        """Appends entries in one write."""
+        last, base_offset, pack = self.last_entry, self._base_offset, _OFFSET_ENTRY.pack
+        assert last is None or entries[0].offset > last.offset, f"{self.file.path}: {entries[0]} after {last}"
+        packed = [pack(offset - base_offset, position) for offset, position in entries]
+        self._entries.extend(packed[0] if len(packed) == 1 else b"".join(packed))
+        self.last_entry = entries[-1]
 
     def look_up(self, offset: int) -> OffsetEntry:
         """The greatest entry at or below an offset; without one, the beginning of the segment."""

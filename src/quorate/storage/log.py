@@ -20,11 +20,12 @@ import asyncio
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Sequence
 from operator import attrgetter
-from typing import Final, Protocol
+from typing import Final
 
 from quorate.protocol.batch import BatchHeader
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
+from quorate.storage.companion import LogCompanion
 from quorate.storage.continuation import check_contiguous, check_order, headers_of
 from quorate.storage.epochs import LeaderEpochs, load_epochs, store_epochs
 from quorate.storage.errors import StorageError
@@ -36,26 +37,9 @@ from quorate.storage.partition_metadata import claim_directory
 from quorate.storage.recovery import RecoveryReport, open_segments, remove_segment_files
 from quorate.storage.segment import BatchObserver, Segment, SegmentSummary
 
-__all__ = ["Log", "LogCompanion"]
+__all__ = ["Log"]
 
 _base_offset: Final = attrgetter("base_offset")
-
-
-class LogCompanion(Protocol):
-    """What is kept beside a log, in the same directory, and changes with it. Each call comes in the middle of
-    a change of the log, which fails with an OSError of the companion as with one of its own."""
-
-    def begins_segment(self, base_offset: int) -> None:
-        """The log ends here for now; what comes next goes into a new segment."""
-
-    def is_cleared(self) -> None:
-        """Everything will be deleted."""
-
-    async def is_cut(self) -> None:
-        """The log is shorter than it was. Nothing is appended before this is done."""
-
-    async def sync(self) -> None:
-        """What the companion wrote must survive a power failure, too."""
 
 
 class Log:
@@ -81,6 +65,7 @@ class Log:
         self._flushed_offset = self._start_offset
         self._are_names_unsynced = True
         self._are_epochs_unsynced = True
+        self._are_indexes_unsynced = False
         self._cuts = self._synced_cuts = 0  # how often something was cut off, and how often that was synced
         self._failure: StorageError | None = None
         self._awaited = asyncio.Lock()
@@ -182,20 +167,30 @@ class Log:
         self._append(buffers, headers, now_ms)
 
     def append_stamped(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Appends batches whose headers are known, and known to go on exactly where the log ends, without
-        checking them again."""
-        assert not headers or headers[0].base_offset == self._end_offset
+        """Appends batches whose headers are known to be right, as `check_order` sees it, without looking at
+        them again."""
+        assert not headers or headers[0].base_offset >= self._end_offset
         self._append(buffers, headers, now_ms)
 
     def record_aborted(self, aborted: AbortedTransaction) -> None:
-        """Remembers that a transaction was aborted, whose marker has just been appended."""
-        self._check_usable()
+        """Remembers that a transaction was aborted whose marker is in the log. If that fails, recovery has to
+        find it again: the log cannot be used any more."""
+        segment = self.segments_from(aborted.last_offset)[0]
+        self._are_indexes_unsynced = True
         try:
-            self._segments[-1].record_aborted(aborted)
-        except (OSError, StorageError) as error:
-            path = self._segments[-1].path
-            self._failure = StorageError.of(path, error) if isinstance(error, OSError) else error
+            segment.record_aborted(aborted)
+        except OSError as error:
+            self._failure = StorageError.of(segment.path, error)
             raise self._failure from error
+        except StorageError as error:
+            self._failure = error
+            raise
+
+    def forget_aborted(self, base_offset: int) -> None:
+        """Forgets aborted transactions from a segment on: they will be recorded again."""
+        self._are_indexes_unsynced = True
+        for segment in self.segments_from(base_offset):
+            segment.forget_aborted()
 
     def assign_epoch(self, epoch: int) -> None:
         """A leader's epoch begins at the end of the log, so that older ones have an end before its first
@@ -302,11 +297,14 @@ class Log:
             raise StorageError(self.directory, "something was cut off, and must be flushed before an append")
 
     def _append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        self._check_writable()
+        if self._failure is not None or self._synced_cuts < self._cuts:
+            self._check_writable()
         if not headers:
             return
-        size_bytes = sum([header.size_bytes for header in headers])
-        timestamp_ms = max([header.max_timestamp for header in headers])
+        size_bytes, timestamp_ms = headers[0].size_bytes, headers[0].max_timestamp
+        if len(headers) > 1:
+            size_bytes = sum([header.size_bytes for header in headers])
+            timestamp_ms = max([header.max_timestamp for header in headers])
         try:
             if self._segments[-1].must_roll(size_bytes, headers[-1].last_offset, timestamp_ms, now_ms):
                 self._roll(headers[0].base_offset, now_ms)
@@ -317,16 +315,16 @@ class Log:
         except StorageError as error:
             self._failure = error
             raise
+        epoch = -1
         for header in headers:
-            if header.partition_leader_epoch >= 0:
-                self._are_epochs_unsynced |= self.epochs.assign(
-                    header.partition_leader_epoch, header.base_offset
-                )
+            if epoch != header.partition_leader_epoch >= 0:
+                epoch = header.partition_leader_epoch
+                self._are_epochs_unsynced |= self.epochs.assign(epoch, header.base_offset)
         self._end_offset = headers[-1].next_offset
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         if self.companion is not None:
-            self.companion.begins_segment(base_offset)
+            self.companion.ends_at(base_offset)
         new = Segment(self._files, self.directory, base_offset, self.config, now_ms, create=True)
         self._are_names_unsynced = True
         try:
@@ -382,12 +380,14 @@ class Log:
             self._flushed_offset < self._end_offset
             or self._are_names_unsynced
             or self._are_epochs_unsynced
+            or self._are_indexes_unsynced
             or self._synced_cuts < self._cuts
             or self._awaited.locked()
         )
 
     async def _flush(self) -> None:
         end_offset, cuts = self._end_offset, self._cuts
+        self._are_indexes_unsynced = False
         if self.companion is not None:
             await self.companion.sync()
         for file in [file for segment in self._segments for file in segment.take_unsynced()]:
@@ -397,6 +397,9 @@ class Log:
         self._flushed_offset, self._synced_cuts = end_offset, cuts
 
     async def _seal_and_flush(self) -> None:
+        if self.companion is not None:
+            self.companion.ends_at(self._end_offset)
+            self._are_names_unsynced = True
         self._segments[-1].seal()
         await self._flush()
 
@@ -415,6 +418,7 @@ class Log:
             await self._restart_at(offset, self._segments[0].summary.created_ms)
             return
         self._cuts += 1
+        is_cut = offset < self._end_offset
         self._end_offset = min(self._end_offset, offset)
         self._flushed_offset = min(self._flushed_offset, offset)
         while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
@@ -424,7 +428,7 @@ class Log:
         self._flushed_offset = min(self._flushed_offset, self._end_offset)
         self._start_offset = min(self._start_offset, self._end_offset)
         self._are_epochs_unsynced |= self.epochs.truncate_from_end(self._end_offset)
-        if self.companion is not None:
+        if is_cut and self.companion is not None:
             self._are_names_unsynced = True
             await self.companion.is_cut()
         await self._flush()

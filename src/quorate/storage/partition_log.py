@@ -1,44 +1,58 @@
-"""The log of a partition: batches, what is remembered of their producers, and which transactions were aborted.
+"""The log of a partition: batches, what is remembered of their producers, and what transactions came to.
 
-(Signatures first; the bodies follow.)
+The three are cut, recovered, rolled and retained together. What is beside the batches can be told from them,
+so it never has to be synced before they are; it only spares reading them. When a log is opened, the newest
+usable producer snapshot is loaded and the batches after it are read. Where recovery found indexes that it did
+not trust, transactions are found again as well, from the snapshot before that place.
+
+Appends check a client's batch against its producer, give it its place and write it, from the buffer in which
+it was received. Reads give bytes, or a range of a file that a transport can send as it is.
+
+Errors: `ApiError` for what a client must be told, `AppendError` for what does not continue the log,
+`StorageError` for a disk that fails, and its subclass `DamagedBatchError` for a disk that has failed: where a
+batch should be, none is, and another replica has to be asked for it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
-from quorate.protocol.batch import BatchHeader
-from quorate.protocol.errors import ApiError
+from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, validate
+from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
+from quorate.storage.continuation import check_order
 from quorate.storage.epochs import EpochEnd, LeaderEpochs
+from quorate.storage.errors import AppendError, StorageError, storage_errors
 from quorate.storage.file_ranges import FileRange
 from quorate.storage.files import Files
 from quorate.storage.indexes import AbortedTransaction
-from quorate.storage.limits import LogConfig
-from quorate.storage.time_lookup import TimedOffset
+from quorate.storage.limits import SEGMENT_BYTES_MAX, LogConfig
+from quorate.storage.log import Log
+from quorate.storage.partition_producers import PartitionProducers
+from quorate.storage.places import DamagedBatchError
+from quorate.storage.produced import (
+    Appended,
+    Gathered,
+    Produced,
+    already_appended,
+    bytes_of,
+    stamped_header,
+)
+from quorate.storage.producer_states import ProducerStates, read_marker
+from quorate.storage.recovery import RecoveryReport
+from quorate.storage.retention import retained_from
+from quorate.storage.segment import SegmentSummary
+from quorate.storage.time_lookup import TimedOffset, first_since, newest
 
-__all__ = ["Appended", "PartitionLog", "Produced"]
-
-
-class Appended(NamedTuple):
-    """Where a batch is in the log; if it is a duplicate, where it was already."""
-
-    base_offset: int
-    last_offset: int
-    is_duplicate: bool
-    timestamp_ms: int  # the largest of the batch
-
-
-class Produced(NamedTuple):
-    """A batch of a client, validated: the buffer it lies in, and its header as it is there now."""
-
-    buffer: bytearray | memoryview
-    header: BatchHeader
+__all__ = ["Appended", "DamagedBatchError", "PartitionLog", "Produced", "TimedOffset"]
 
 
 class PartitionLog:
     """One replica's log, owned by whoever opened it. `PartitionLog.open` makes it."""
+
+    def __init__(self, log: Log, producers: PartitionProducers) -> None:
+        self._log = log
+        self._producers = producers
 
     @classmethod
     async def open(
@@ -52,124 +66,305 @@ class PartitionLog:
         recovery_point: int | None,
         start_offset: int = 0,
     ) -> PartitionLog:
-        """`recovery_point` is None after a clean shutdown."""
-        raise NotImplementedError
+        """Opens a log, or begins one, and recovers it.
+
+        `recovery_point` is the offset up to which it is known to be synced (0 if nothing is), or None if it
+        was closed in order; `start_offset` is where it begins, if that was remembered elsewhere.
+        """
+        log = await Log.open(
+            files,
+            directory,
+            config,
+            now_ms=now_ms,
+            topic_id=topic_id,
+            recovery_point=recovery_point,
+            start_offset=start_offset,
+        )
+        producers = PartitionProducers(files, log)
+        try:
+            with storage_errors(directory):
+                await producers.load()
+            await log.flush()  # of what was found out about transactions
+        except StorageError:
+            log.abandon()
+            raise
+        log.companion = producers
+        return cls(log, producers)
 
     @property
     def directory(self) -> str:
-        raise NotImplementedError
+        return self._log.directory
 
     @property
     def start_offset(self) -> int:
-        raise NotImplementedError
+        return self._log.start_offset
 
     @property
     def end_offset(self) -> int:
-        raise NotImplementedError
+        return self._log.end_offset
 
     @property
     def flushed_offset(self) -> int:
-        """The recovery point."""
-        raise NotImplementedError
+        """Everything below this survives a power failure: the recovery point."""
+        return self._log.flushed_offset
 
     @property
     def size_bytes(self) -> int:
-        raise NotImplementedError
+        return self._log.size_bytes
 
     @property
     def epochs(self) -> LeaderEpochs:
-        raise NotImplementedError
+        return self._log.epochs
+
+    @property
+    def config(self) -> LogConfig:
+        return self._log.config
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What was found when the log was opened."""
+        return self._log.recovery
+
+    @property
+    def segments(self) -> list[SegmentSummary]:
+        return self._log.segments
+
+    @property
+    def producers(self) -> ProducerStates:
+        """What is known of producers; another object after the log was cut."""
+        return self._producers.states
 
     @property
     def first_unstable_offset(self) -> int | None:
-        """The LSO is the smaller of this and the high watermark."""
-        raise NotImplementedError
+        """The last stable offset is the smaller of this and the high watermark."""
+        offset = self.producers.first_unstable_offset
+        return offset if offset is None else max(offset, self._log.start_offset)
 
-    # Writing: synchronous. StorageError if the disk fails.
+    # Writing
 
     def append_produced(
         self, buffer: bytearray | memoryview, header: BatchHeader, leader_epoch: int, now_ms: int
     ) -> Appended:
-        """One batch. ApiError if the producer's epoch or sequence is wrong, or it fits into no segment."""
-        raise NotImplementedError
+        """Appends one validated batch of a client, or finds it in the log already. Its base offset and leader
+        epoch are written into the buffer.
+
+        `ApiError`, and nothing has happened, if it is too large, or not what its producer has to send next.
+        """
+        has_producer = header.producer_id >= 0
+        if has_producer:
+            duplicate = self._producers.states.check(header)
+            if duplicate is not None:
+                return already_appended(duplicate)
+        self._check_size(header)
+        self._check_epoch(leader_epoch)
+        stamped = stamped_header(buffer, header, self._log.end_offset, leader_epoch)
+        self._log.append_stamped([bytes_of(buffer, header)], [stamped], now_ms)
+        if has_producer:
+            self._producers.states.update(stamped)
+        return Appended(stamped.base_offset, stamped.last_offset, False, stamped.max_timestamp)
 
     def append_many(
         self, produced: Sequence[Produced], leader_epoch: int, now_ms: int
     ) -> list[Appended | ApiError]:
-        """The same for several, in one write. One answer for each, in order."""
-        raise NotImplementedError
+        """What `append_produced` does, for several batches in one write. An answer for each, in order."""
+        self._check_epoch(leader_epoch)
+        gather = Gathered(self.producers, self._log.end_offset, leader_epoch)
+        for buffer, header in produced:
+            if header.size_bytes + gather.size_bytes > self.config.segment_bytes:
+                self._write(gather, now_ms)
+            try:
+                self._check_size(header)
+                gather.add(buffer, header)
+            except ApiError as refusal:
+                gather.answers.append(refusal)
+        self._write(gather, now_ms)
+        return gather.answers
 
     def append_control(self, buffer: bytearray | memoryview, leader_epoch: int, now_ms: int) -> Appended:
-        """A marker of a transaction coordinator. ApiError if it comes from one that was replaced."""
-        raise NotImplementedError
+        """Appends a control batch, which a transaction coordinator writes: the end of a transaction.
+
+        `ApiError` if it comes from a coordinator that was replaced, or speaks for a producer that was."""
+        header = read_header(buffer)
+        assert header.is_control, "clients' batches are appended by append_produced"
+        marker = read_marker(buffer, header)
+        if marker is not None:
+            self.producers.check_marker(header, marker)
+        self._check_epoch(leader_epoch)
+        stamped = stamped_header(buffer, header, self._log.end_offset, leader_epoch)
+        self._log.append_stamped([bytes_of(buffer, header)], [stamped], now_ms)
+        if marker is not None:
+            self._record(self.producers.finish(stamped, marker))
+        return Appended(stamped.base_offset, stamped.last_offset, False, stamped.max_timestamp)
 
     def append_replicated(self, data: Buffer, now_ms: int, *, epoch_max: int | None = None) -> int:
-        """What a leader has: the whole batches of a fetch, checksums checked (ApiError CORRUPT_MESSAGE), up
-        to the first one of an epoch above `epoch_max`. The new end offset. AppendError if they do not go on
-        where the log ends."""
-        raise NotImplementedError
+        """Appends what a leader has: the whole batches of a fetch, which may end within one. Where the log
+        then ends.
+
+        Batches of an epoch above `epoch_max`, and those after them, are left out: the leader that was asked
+        cannot have written them. Checksums are checked (`ApiError`, CORRUPT_MESSAGE). `AppendError` if they
+        do not come after what the log has; nothing is written then either.
+        """
+        headers = []
+        position = 0
+        while len(data) - position >= HEADER_BYTES:
+            header = read_header(data, position)
+            if header.end > len(data) or (
+                epoch_max is not None and header.partition_leader_epoch > epoch_max
+            ):
+                break
+            headers.append(validate(data, position))
+            position = header.end
+        if headers:
+            markers = [read_marker(data, one) if _ends_transaction(one) else None for one in headers]
+            check_order(headers, self._log.end_offset, self._log.epochs.latest_epoch)
+            self._log.append_stamped([memoryview(data)[:position]], headers, now_ms)
+            for header, marker in zip(headers, markers, strict=True):
+                if marker is not None:
+                    self._record(self.producers.finish(header, marker))
+                elif not header.is_control:
+                    self.producers.update(header)
+        return self._log.end_offset
 
     def assign_epoch(self, epoch: int) -> None:
-        """This replica leads from the end of the log on."""
-        raise NotImplementedError
+        """This replica leads, from the end of the log on."""
+        self._log.assign_epoch(epoch)
 
     def replicated_to(self, high_watermark: int) -> None:
-        """Tells it the high watermark: transactions whose marker is below it are stable."""
-        raise NotImplementedError
+        """Has to be told whenever the high watermark moves: a transaction is stable once its end is below."""
+        self.producers.replicated_to(high_watermark)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
-        """Forgets producers that were silent for so long. How many."""
-        raise NotImplementedError
+        """Forgets producers whose last batch is that old. How many they were."""
+        return self.producers.expire(now_ms, expiration_ms)
 
-    # Reading: synchronous. ApiError OFFSET_OUT_OF_RANGE outside of start to end.
+    # Reading
 
     def read(
         self, offset: int, max_bytes: int, *, before_offset: int | None = None, at_least_one: bool = True
     ) -> memoryview:
-        """Whole batches; empty if there are none."""
-        raise NotImplementedError
+        """Whole batches from the one that holds `offset` on, which may begin before it: as many as fit into
+        `max_bytes`, from one segment, all of them before `before_offset`. The first may be larger if there
+        must be at least one. `ApiError`, OFFSET_OUT_OF_RANGE, for what is not in the log."""
+        found = self.range(offset, max_bytes, before_offset=before_offset, at_least_one=at_least_one)
+        if found is None:
+            return memoryview(b"")
+        path = found.file.path
+        with storage_errors(path):
+            data = found.read()
+        found.release()
+        if len(data) < found.size_bytes:
+            raise DamagedBatchError(path, f"{len(data)} bytes where {found.size_bytes} should be")
+        return memoryview(data)
 
     def range(
         self, offset: int, max_bytes: int, *, before_offset: int | None = None, at_least_one: bool = True
     ) -> FileRange | None:
-        """The same bytes, still in their file; None if there are none."""
-        raise NotImplementedError
+        """What `read` gives, still in its file; None if it gives nothing."""
+        first_batch_bytes_max = SEGMENT_BYTES_MAX if at_least_one else max_bytes
+        return self._log.range(offset, max_bytes, first_batch_bytes_max, before_offset=before_offset)
 
     def offset_for_time(self, timestamp_ms: int, *, before_offset: int | None = None) -> TimedOffset | None:
-        raise NotImplementedError
+        """The first record that is not older than a time; None if that is not before `before_offset`."""
+        segments = self._log.segments_from(self._log.start_offset)
+        with storage_errors(self.directory):
+            return _before(first_since(segments, timestamp_ms, self._log.start_offset), before_offset)
 
     def max_timestamp(self, *, before_offset: int | None = None) -> TimedOffset | None:
-        raise NotImplementedError
+        """The newest record, the first if there are several; None if that is not before `before_offset`."""
+        segments = self._log.segments_from(self._log.start_offset)
+        with storage_errors(self.directory):
+            return _before(newest(segments, self._log.start_offset), before_offset)
 
     def end_offset_of(self, epoch: int) -> EpochEnd:
-        raise NotImplementedError
+        """The greatest epoch up to this one that the log knows, and where that ended; (-1, -1) if it knows
+        none, or has not heard of this one yet."""
+        return self._log.epochs.end_offset_for(epoch, self._log.end_offset)
 
     def aborted_between(self, first_offset: int, end_offset: int) -> list[AbortedTransaction]:
-        raise NotImplementedError
+        """The aborted transactions of which a reader of these offsets, without the end, may see something."""
+        found: list[AbortedTransaction] = []
+        with storage_errors(self.directory):
+            for segment in self._log.segments_from(first_offset):
+                some, is_all = segment.transaction_index.collect(first_offset, end_offset)
+                found += some
+                if is_all:
+                    break
+        return found
 
     # Waiting for the disk
 
     async def flush(self) -> int:
-        raise NotImplementedError
+        """Makes what was appended survive a power failure. The offset up to which it now does."""
+        return await self._log.flush()
 
     async def truncate_to(self, offset: int) -> int:
-        """The new end offset."""
-        raise NotImplementedError
+        """Drops the batch that holds `offset` and all after it, and what is known of producers only from
+        them. Where the log now ends. Nothing can be appended until this is done."""
+        return await self._log.truncate_to(offset)
 
     async def restart_at(self, offset: int, now_ms: int) -> None:
-        raise NotImplementedError
+        """Drops everything: the log is empty, and begins at `offset`."""
+        await self._log.restart_at(offset, now_ms)
 
     async def delete_until(self, offset: int, now_ms: int) -> None:
-        raise NotImplementedError
+        """The log now begins at `offset`, at most its end, and segments before it are deleted."""
+        await self._log.delete_until(offset, now_ms)
 
     async def apply_retention(
         self, high_watermark: int, retention_bytes: int, retention_ms: int, now_ms: int
     ) -> int:
-        """How many segments were deleted. -1 is no limit."""
-        raise NotImplementedError
+        """Deletes what is too much or too old (-1 is no limit) and replicated. How many segments that was."""
+        before = self._log.segments
+        offset = retained_from(
+            before,
+            log_start_offset=self._log.start_offset,
+            high_watermark=high_watermark,
+            retention_bytes=retention_bytes,
+            retention_ms=retention_ms,
+            now_ms=now_ms,
+        )
+        gone = sum(1 for one in before if one.next_offset <= offset and one.size_bytes)
+        if gone or offset > self._log.start_offset:
+            await self._log.delete_until(offset, now_ms)
+        return gone
 
     async def close(self) -> None:
-        raise NotImplementedError
+        """Syncs everything and closes. Such a log need not be recovered, nor its producers be found again."""
+        await self._log.close()
 
     def abandon(self) -> None:
-        raise NotImplementedError
+        """Closes the files as they are. Nothing may be being awaited."""
+        self._log.abandon()
+        self._producers.close()
+
+    # How
+
+    def _check_size(self, header: BatchHeader) -> None:
+        if header.size_bytes > self._log.config.segment_bytes:
+            raise ApiError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"a batch of {header.size_bytes} bytes, and segments of {self._log.config.segment_bytes}",
+            )
+
+    def _check_epoch(self, leader_epoch: int) -> None:
+        latest_epoch = self._log.epochs.latest_epoch
+        if latest_epoch is not None and leader_epoch < latest_epoch:
+            raise AppendError(f"{self.directory}: epoch {leader_epoch} after epoch {latest_epoch}")
+
+    def _write(self, gather: Gathered, now_ms: int) -> None:
+        """Appends what was gathered, and begins again."""
+        if gather.headers:
+            self._log.append_stamped(gather.parts, gather.headers, now_ms)
+            gather.commit()
+
+    def _record(self, aborted: AbortedTransaction | None) -> None:
+        if aborted is not None:
+            self._log.record_aborted(aborted)
+
+
+def _ends_transaction(header: BatchHeader) -> bool:
+    return header.is_control and header.producer_id >= 0
+
+
+def _before(found: TimedOffset | None, before_offset: int | None) -> TimedOffset | None:
+    return found if found is None or before_offset is None or found.offset < before_offset else None

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Final
 
 from quorate.protocol.batch import NO_TIMESTAMP, BatchHeader, batches
@@ -19,7 +20,14 @@ from quorate.protocol.types import Buffer
 from quorate.storage.errors import StorageError
 from quorate.storage.file_ranges import FileRange, SharedFile
 from quorate.storage.files import File, Files
-from quorate.storage.indexes import AbortedTransaction, OffsetIndex, TimeEntry, TimeIndex, TransactionIndex
+from quorate.storage.indexes import (
+    AbortedTransaction,
+    OffsetEntry,
+    OffsetIndex,
+    TimeEntry,
+    TimeIndex,
+    TransactionIndex,
+)
 from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.places import DamagedBatchError, NewestBatches, Place, headers_from
 from quorate.storage.scan import DamageError, ScannedBatch, scan, walk
@@ -38,6 +46,8 @@ __all__ = [
 LOG_SUFFIX: Final = ".log"
 # What belongs to a segment besides its batches. The last is the state of producers at its base offset.
 INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex", ".snapshot")
+
+_noticed: Final = itemgetter(0, 6, 8)  # base offset, last offset delta, newest timestamp
 
 # Is shown every batch that recovery keeps, and says which transaction it aborts.
 BatchObserver = Callable[[ScannedBatch], AbortedTransaction | None]
@@ -100,6 +110,7 @@ class Segment:
         "_config",
         "_created_ms",
         "_first_timestamp",
+        "_is_index_full",
         "_is_index_unsynced",
         "_is_log_unsynced",
         "_log",
@@ -143,10 +154,12 @@ class Segment:
         self._is_log_unsynced = self._is_index_unsynced = create
         self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
+        self._note_full_indexes()
         if create:
             self._offset_index.clear()  # of files that a segment of the same name left behind
             self._time_index.clear()
             self.transaction_index.clear()
+            self._note_full_indexes()
 
     @property
     def path(self) -> str:
@@ -158,7 +171,6 @@ class Segment:
 
     @property
     def summary(self) -> SegmentSummary:
-        index_bytes = self._config.index_bytes
         return SegmentSummary(
             base_offset=self.base_offset,
             next_offset=self.next_offset,
@@ -166,7 +178,7 @@ class Segment:
             first_timestamp_ms=self._first_timestamp,
             largest_timestamp_ms=self._max_timestamp if self._max_timestamp >= 0 else self._modified_ms,
             created_ms=self._created_ms,
-            is_index_full=self._offset_index.is_full(index_bytes) or self._time_index.is_full(index_bytes),
+            is_index_full=self._is_index_full,
         )
 
     @property
@@ -179,14 +191,12 @@ class Segment:
     def must_roll(self, incoming_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int) -> bool:
         """What `must_roll` says of this segment. Mostly it is no, which is found out quickly."""
         config = self._config
-        first_timestamp = self._first_timestamp
         if (
             self._log.size() + incoming_bytes <= config.segment_bytes
             and last_offset - self.base_offset <= BATCH_SPAN_MAX
-            and first_timestamp >= 0
-            and timestamp_ms - first_timestamp <= config.segment_ms
-            and not self._offset_index.is_full(config.index_bytes)
-            and not self._time_index.is_full(config.index_bytes)
+            and self._first_timestamp >= 0
+            and timestamp_ms - self._first_timestamp <= config.segment_ms
+            and not self._is_index_full
         ):
             return False
         return must_roll(self.summary, incoming_bytes, last_offset, timestamp_ms, now_ms, config)
@@ -200,11 +210,14 @@ class Segment:
         try:
             self._log.append(buffers)
             position = log_bytes
+            entries: list[OffsetEntry] = []
             for header in headers:
-                self._take(header, position)
-                self._newest.add(position, header.last_offset)
+                self._notice(header, position, entries)
+                self._newest.add(position, self.next_offset - 1)
                 position += header.size_bytes
             assert position == self._log.size() <= SEGMENT_BYTES_MAX
+            if entries:
+                self._index(entries)
         except OSError:
             next_offset, self._first_timestamp, self._max_timestamp, self._max_timestamp_offset = before
             try:
@@ -280,7 +293,9 @@ class Segment:
             raise StorageError(self.path, f"position {position + used_bytes}: {error.message}") from None
         return memoryview(data)[:used_bytes]
 
-    def range(self, offset: int, max_bytes: int, first_batch_bytes_max: int, end_offset: int) -> FileRange | None:
+    def range(
+        self, offset: int, max_bytes: int, first_batch_bytes_max: int, end_offset: int
+    ) -> FileRange | None:
         """Like `read`, but still in the file; None if there is nothing within these limits. There is a batch
         at or after `offset`."""
         start = self.place_of(offset)
@@ -293,7 +308,9 @@ class Segment:
                     return None
                 stop = Place(position + header.size_bytes, header.next_offset)
         size_bytes = stop.position - start.position
-        return FileRange(self._shared_log, start.position, size_bytes, stop.offset) if size_bytes > 0 else None
+        return (
+            FileRange(self._shared_log, start.position, size_bytes, stop.offset) if size_bytes > 0 else None
+        )
 
     def batch(self, position: int, header: BatchHeader) -> bytes:
         """All bytes of a batch, unchecked."""
@@ -368,7 +385,10 @@ class Segment:
             for batch in scan(self._log):
                 header = batch.header
                 self._check_order(header, batch.position)
-                self._take(header, batch.position)
+                entries: list[OffsetEntry] = []
+                self._notice(header, batch.position, entries)
+                if entries:
+                    self._index(entries)
                 if 0 <= header.partition_leader_epoch != epoch:
                     epoch = header.partition_leader_epoch
                     epochs.append((epoch, header.base_offset))
@@ -410,17 +430,30 @@ class Segment:
         files = [self._offset_index.file, self._time_index.file]
         return files if transaction_file is None else [*files, transaction_file]
 
-    def _take(self, header: BatchHeader, position: int) -> None:
-        """Takes notice of a batch at `position` in the log file."""
+    def _notice(self, header: BatchHeader, position: int, entries: list[OffsetEntry]) -> None:
+        """Takes notice of a batch at `position` in the log file; if it is to be indexed, adds it to the
+        entries that will be."""
+        base_offset, last_offset_delta, max_timestamp = _noticed(header)
+        last_offset = base_offset + last_offset_delta
         if position == 0:
-            self._first_timestamp = header.max_timestamp
-        if header.max_timestamp > self._max_timestamp:
-            self._max_timestamp, self._max_timestamp_offset = header.max_timestamp, header.last_offset
-        indexed = self._offset_index.last_entry
+            self._first_timestamp = max_timestamp
+        if max_timestamp > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
+        indexed = entries[-1] if entries else self._offset_index.last_entry
         if position - (indexed.position if indexed is not None else 0) > self._config.index_interval_bytes:
-            self._offset_index.append(header.last_offset, position)
-            self._time_index.append_if_newer(self._max_timestamp, self._max_timestamp_offset)
-        self.next_offset = header.next_offset
+            entries.append(OffsetEntry(last_offset, position))
+        self.next_offset = last_offset + 1
+
+    def _index(self, entries: Sequence[OffsetEntry]) -> None:
+        """One write for all of them. The newest time so far may be that of a batch behind them: it is true
+        of everything up to there, too."""
+        self._offset_index.extend(entries)
+        self._time_index.append_if_newer(self._max_timestamp, self._max_timestamp_offset)
+        self._note_full_indexes()
+
+    def _note_full_indexes(self) -> None:
+        index_bytes = self._config.index_bytes
+        self._is_index_full = self._offset_index.is_full(index_bytes) or self._time_index.is_full(index_bytes)
 
     def _check_order(self, header: BatchHeader, position: int) -> None:
         """A batch that is whole can still be in the wrong place, if one before it did not reach the disk."""
@@ -440,6 +473,7 @@ class Segment:
         self._offset_index.truncate(next_offset)
         self._time_index.truncate(next_offset)
         self.transaction_index.truncate(next_offset)
+        self._note_full_indexes()
         self.next_offset = next_offset
 
     def _read_tail(self) -> bool:

@@ -1,8 +1,21 @@
-"""Which record is the first, or the latest, of a time."""
+"""Which record is the first, or the newest, by time.
+
+Timestamps come from producers and need not be in order. "The first at or after a time" means the one with the
+lowest offset. Segments and batches whose newest record is too old are passed over by what their headers and
+indexes say; only the records of the batch that must hold the answer are decoded.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
+
+from quorate.protocol.batch import BatchHeader, records, validate
+from quorate.protocol.errors import ApiError
+from quorate.storage.places import DamagedBatchError
+from quorate.storage.segment import Segment
+
+__all__ = ["TimedOffset", "first_since", "newest"]
 
 
 class TimedOffset(NamedTuple):
@@ -11,3 +24,42 @@ class TimedOffset(NamedTuple):
     timestamp_ms: int
     offset: int
     leader_epoch: int
+
+
+def first_since(segments: Iterable[Segment], timestamp_ms: int, start_offset: int) -> TimedOffset | None:
+    """The first record from `start_offset` on that is not older than `timestamp_ms`."""
+    for segment in segments:
+        if segment.newest.timestamp < timestamp_ms:
+            continue
+        for position, header in segment.headers_of_time(timestamp_ms):
+            if header.max_timestamp >= timestamp_ms and header.last_offset >= start_offset:
+                found = _first_in(segment, position, header, timestamp_ms, start_offset)
+                if found is not None:
+                    return found
+    return None
+
+
+def newest(segments: Sequence[Segment], start_offset: int) -> TimedOffset | None:
+    """The first of the records with the largest timestamp of all."""
+    latest = max(segments, key=lambda segment: segment.newest.timestamp)  # the first of several
+    timestamp_ms, offset = latest.newest
+    if timestamp_ms < 0:
+        return None
+    for position, header in latest.headers_at(offset):
+        if header.max_timestamp == timestamp_ms:
+            return _first_in(latest, position, header, timestamp_ms, start_offset)
+    return None
+
+
+def _first_in(
+    segment: Segment, position: int, header: BatchHeader, timestamp_ms: int, start_offset: int
+) -> TimedOffset | None:
+    data = segment.batch(position, header)
+    try:
+        found = records(data, validate(data))
+    except ApiError as error:
+        raise DamagedBatchError(segment.path, f"position {position}: {error.message}") from None
+    for record in found:
+        if record.timestamp >= timestamp_ms and record.offset >= start_offset:
+            return TimedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+    return None

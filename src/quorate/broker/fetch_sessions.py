@@ -1,0 +1,245 @@
+"""Fetch sessions: what a consumer or follower fetches, remembered, so that it need not say it every time.
+
+A first, full fetch opens a session, if there is room for it. After that both sides say only what is different:
+a request lists the partitions that are new, moved on or forgotten, an answer those that have records or news.
+An epoch that counts the requests tells both whether the other knows what they know. A client that finds its
+session gone or its epoch wrong begins anew, so a session may be dropped at any time.
+
+Pure. How many sessions there are is limited; whoever wants one when there is no room takes the place of one
+that has not been used for long, or of one that is worth less: followers' sessions are worth more than those of
+consumers, and among equals large ones more than small ones, once the small ones have had their time.
+
+    session id, epoch
+    0, -1       everything is listed; no session is wanted
+    0, 0        everything is listed, and remembered
+    s, 0        the same, and session s is over
+    s, -1       everything is listed; session s is over
+    s, n        what is different, as the n-th request of session s
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from random import Random
+from typing import Final
+
+from quorate.protocol.api.produce_fetch import FetchRequest
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import Uuid
+
+__all__ = ["EVICTABLE_AFTER_MS", "FetchRound", "FetchSession", "FetchSessions", "Wanted"]
+
+EVICTABLE_AFTER_MS: Final = 120_000
+TOPIC_IDS_SINCE: Final = 13
+
+_NO_SESSION: Final = 0
+_FIRST_REQUEST: Final = 0
+_LAST_REQUEST: Final = -1
+_EPOCH_MAX: Final = 0x7FFFFFFF
+_SESSION_ID_MAX: Final = 0x7FFFFFFF
+_UNKNOWN: Final = -1
+
+Key = tuple[str | Uuid, int]  # a topic by its name or, in newer versions, by its id; and a partition
+
+
+@dataclass(slots=True)
+class Wanted:
+    """A partition that is fetched: what is asked for, and what was answered last."""
+
+    topic: str
+    topic_id: Uuid
+    partition_id: int
+    offset: int = 0
+    max_bytes: int = 0
+    leader_epoch: int = -1
+    last_fetched_epoch: int = -1
+    log_start_offset: int = -1  # the asker's, if it is a follower
+    told_high_watermark: int = _UNKNOWN
+    told_log_start_offset: int = _UNKNOWN
+
+    def ask(self, asked: FetchRequest.Topic.Partition) -> None:
+        self.offset = asked.fetch_offset
+        self.max_bytes = asked.partition_max_bytes
+        self.leader_epoch = asked.current_leader_epoch
+        self.last_fetched_epoch = asked.last_fetched_epoch
+        self.log_start_offset = asked.log_start_offset
+
+    def tell(self, high_watermark: int, log_start_offset: int) -> bool:
+        """This will be answered. Whether it is something new."""
+        if high_watermark == self.told_high_watermark and log_start_offset == self.told_log_start_offset:
+            return False
+        self.told_high_watermark = high_watermark
+        self.told_log_start_offset = log_start_offset
+        return True
+
+    def tell_error(self) -> None:
+        """An error will be answered. When it is over, that will be something new."""
+        self.told_high_watermark = _UNKNOWN
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    id: int
+    uses_topic_ids: bool
+    is_of_follower: bool
+    created_ms: float
+    used_ms: float
+    wanted: dict[Key, Wanted]
+    epoch: int = 1  # of the next request
+
+    @property
+    def worth(self) -> tuple[bool, int, int]:
+        return self.is_of_follower, len(self.wanted), self.id
+
+
+@dataclass(slots=True)
+class FetchRound:
+    """One fetch, from the request to the answer."""
+
+    wanted: dict[Key, Wanted]
+    session: FetchSession | None = None  # of which only the difference is answered
+    epoch: int = -1  # of the request after this one, in the session
+    opens_session: bool = False
+    uses_topic_ids: bool = False
+    is_of_follower: bool = False
+
+    @property
+    def is_incremental(self) -> bool:
+        return self.session is not None
+
+    def last(self, moved: Collection[Wanted]) -> None:
+        """These go last from now on: they had records, and should not keep others from having theirs."""
+        if self.session is not None:
+            order = self.session.wanted
+            for one in moved:
+                key = _key(one.topic, one.topic_id, one.partition_id, uses_topic_ids=self.uses_topic_ids)
+                if order.pop(key, None) is not None:
+                    order[key] = one
+
+
+class FetchSessions:
+    """The sessions of a broker."""
+
+    def __init__(self, sessions_max: int, random: Random, now_ms: Callable[[], float]) -> None:
+        self._sessions_max = sessions_max
+        self._random = random
+        self._now_ms = now_ms
+        self._by_id: dict[int, FetchSession] = {}  # the one that was not used for longest comes first
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def get(self, session_id: int) -> FetchSession | None:
+        return self._by_id.get(session_id)
+
+    def begin(self, request: FetchRequest, version: int, *, is_of_follower: bool) -> FetchRound:
+        """What a request asks for. `ApiError` if it speaks of a session that is not as it thinks."""
+        uses_topic_ids = version >= TOPIC_IDS_SINCE
+        epoch = request.session_epoch
+        if epoch in (_FIRST_REQUEST, _LAST_REQUEST):
+            self._by_id.pop(request.session_id, None)
+            wanted: dict[Key, Wanted] = {}
+            _add(wanted, request, uses_topic_ids=uses_topic_ids)
+            return FetchRound(
+                wanted,
+                opens_session=epoch == _FIRST_REQUEST,
+                uses_topic_ids=uses_topic_ids,
+                is_of_follower=is_of_follower,
+            )
+        session = self._by_id.get(request.session_id)
+        if session is None:
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"no session {request.session_id}")
+        if session.epoch != epoch:
+            reason = f"request {epoch} of session {session.id}, which is at {session.epoch}"
+            raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, reason)
+        if session.uses_topic_ids != uses_topic_ids:
+            reason = f"session {session.id} names topics in another way than version {version}"
+            raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, reason)
+        return self._go_on(session, request)
+
+    def _go_on(self, session: FetchSession, request: FetchRequest) -> FetchRound:
+        uses_topic_ids = session.uses_topic_ids
+        _add(session.wanted, request, uses_topic_ids=uses_topic_ids)
+        for topic in request.forgotten_topics_data:
+            for partition_id in topic.partitions:
+                key = _key(topic.topic, topic.topic_id, partition_id, uses_topic_ids=uses_topic_ids)
+                session.wanted.pop(key, None)
+        del self._by_id[session.id]
+        if not session.wanted:
+            return FetchRound({}, uses_topic_ids=uses_topic_ids)
+        self._by_id[session.id] = session
+        session.used_ms = self._now_ms()
+        session.epoch = session.epoch + 1 if session.epoch < _EPOCH_MAX else 1
+        return FetchRound(
+            session.wanted, session, session.epoch, False, uses_topic_ids, session.is_of_follower
+        )
+
+    def end(self, fetch: FetchRound) -> int:
+        """The session that the answer belongs to, 0 for none. `ApiError` if it has gone on without us."""
+        session = fetch.session
+        if session is not None:
+            if session.epoch != fetch.epoch:
+                reason = f"session {session.id} went on to {session.epoch} before {fetch.epoch} was answered"
+                raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, reason)
+            return session.id
+        return self._open(fetch) if fetch.opens_session else _NO_SESSION
+
+    def _open(self, fetch: FetchRound) -> int:
+        now_ms = self._now_ms()
+        session = FetchSession(
+            id=self._new_id(),
+            uses_topic_ids=fetch.uses_topic_ids,
+            is_of_follower=fetch.is_of_follower,
+            created_ms=now_ms,
+            used_ms=now_ms,
+            wanted=fetch.wanted,
+        )
+        if len(self._by_id) >= self._sessions_max and not self._make_room(session, now_ms):
+            return _NO_SESSION
+        self._by_id[session.id] = session
+        return session.id
+
+    def _new_id(self) -> int:
+        while True:
+            session_id = self._random.randint(1, _SESSION_ID_MAX)
+            if session_id not in self._by_id:
+                return session_id
+
+    def _make_room(self, newcomer: FetchSession, now_ms: float) -> bool:
+        victim = next(iter(self._by_id.values()), None)
+        if victim is None:
+            return False
+        if now_ms - victim.used_ms <= EVICTABLE_AFTER_MS:
+            evictable = [one for one in self._by_id.values() if _may_go(one, newcomer, now_ms)]
+            victim = min(evictable, key=_worth, default=None)
+            if victim is None or newcomer.worth < victim.worth:
+                return False
+        del self._by_id[victim.id]
+        return True
+
+
+def _may_go(session: FetchSession, newcomer: FetchSession, now_ms: float) -> bool:
+    """A consumer's session makes room for a follower at once, any other not before it had its time."""
+    if newcomer.is_of_follower and not session.is_of_follower:
+        return True
+    return now_ms - session.created_ms > EVICTABLE_AFTER_MS
+
+
+def _worth(session: FetchSession) -> tuple[bool, int, int]:
+    return session.worth
+
+
+def _key(topic: str, topic_id: Uuid, partition_id: int, *, uses_topic_ids: bool) -> Key:
+    return (topic_id if uses_topic_ids else topic), partition_id
+
+
+def _add(wanted: dict[Key, Wanted], request: FetchRequest, *, uses_topic_ids: bool) -> None:
+    """Takes in what a request lists. What is known already keeps its place, and what was told of it."""
+    for topic in request.topics:
+        for asked in topic.partitions:
+            key = _key(topic.topic, topic.topic_id, asked.partition, uses_topic_ids=uses_topic_ids)
+            one = wanted.get(key)
+            if one is None:
+                one = wanted[key] = Wanted(topic.topic, topic.topic_id, asked.partition)
+            one.ask(asked)

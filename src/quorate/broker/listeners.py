@@ -1,0 +1,115 @@
+"""Where brokers can be reached: a broker has an address for each of its listeners, as it advertises it.
+
+A client is told of the brokers that are alive and have the listener that it came in by, at the addresses of
+that listener. Brokers reach each other by the listener that is theirs (`inter.broker.listener.name`).
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.metadata.brokers import BrokerRegistration, Listener
+from quorate.metadata.image import ClusterImage
+from quorate.metadata.partitions import LOST, MIGRATING, UNASSIGNED, Rows
+
+__all__ = ["Reachable", "address_of", "endpoint_of"]
+
+_TABLE_MAX = 1 << 16  # ids of brokers up to here are looked up in a table
+
+
+def endpoint_of(broker: BrokerRegistration, listener: str) -> Listener | None:
+    """Where a broker is for those who come by a listener, if it has that one."""
+    return next((one for one in broker.listeners if one.name.upper() == listener.upper()), None)
+
+
+def address_of(image: ClusterImage, broker_id: int, listener: str) -> tuple[str, int] | None:
+    """Where a broker is, fenced or not: a leader may be asked before it is heard that it leads."""
+    broker = image.brokers.get(broker_id)
+    found = None if broker is None else endpoint_of(broker, listener)
+    return None if found is None else (found.host, found.port)
+
+
+class Reachable:
+    """The brokers of a cluster, now, as a client of one listener sees them."""
+
+    def __init__(self, image: ClusterImage, listener: str) -> None:
+        self._image = image
+        self.endpoints: dict[int, Listener] = {}  # of everyone who has the listener
+        for broker_id in sorted(image.brokers):
+            endpoint = endpoint_of(image.brokers[broker_id], listener)
+            if endpoint is not None:
+                self.endpoints[broker_id] = endpoint
+        self.alive = [one for one in self.endpoints if not image.brokers[one].is_fenced]
+
+    # One replica
+
+    def is_alive(self, broker_id: int) -> bool:
+        return broker_id in self._alive
+
+    def is_offline(self, broker_id: int, directory_number: int) -> bool:
+        """Whether a replica cannot be used: its broker, the way to it, or its log directory is not there."""
+        return broker_id not in self._alive or bool(self._failed_directories[directory_number])
+
+    @cached_property
+    def _alive(self) -> frozenset[int]:
+        return frozenset(self.alive)
+
+    # Many
+
+    def alive_among(self, broker_ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which of many ids are of brokers that are alive; -1 is nobody's."""
+        return _members(broker_ids, self._alive_table, self.alive)
+
+    def reachable_among(self, broker_ids: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which of many ids are of brokers that have the listener, fenced or not."""
+        return _members(broker_ids, self._reachable_table, list(self.endpoints))
+
+    def offline_among(self, rows: Rows, replicas: NDArray[np.int32]) -> NDArray[np.bool_]:
+        """Which of the replicas of some rows are offline; -1 is nobody's."""
+        offline = ~self.alive_among(replicas)
+        if self._failed_directories.any():
+            offline |= self._failed_directories[rows.block.directories[rows.index]]
+        offline &= replicas >= 0
+        return offline
+
+    @cached_property
+    def _alive_table(self) -> NDArray[np.bool_] | None:
+        return _table(self.alive)
+
+    @cached_property
+    def _reachable_table(self) -> NDArray[np.bool_] | None:
+        return _table(list(self.endpoints))
+
+    @cached_property
+    def _failed_directories(self) -> NDArray[np.bool_]:
+        """By the numbers of directories, whether they are of no use: lost, or not online on any broker.
+
+        A directory is one broker's. Before there were directories brokers named none, and all was well.
+        """
+        online = {UNASSIGNED, MIGRATING}
+        for broker in self._image.brokers.values():
+            online.update(broker.directories)
+        names_directories = all(broker.directories for broker in self._image.brokers.values())
+        ids = self._image.partitions.directory_ids.ids
+        return np.array([one == LOST or (names_directories and one not in online) for one in ids], np.bool_)
+
+
+def _table(broker_ids: list[int]) -> NDArray[np.bool_] | None:
+    """Whether each id is one of them, by id; the last entry stands for -1. None if ids are too large."""
+    if broker_ids and broker_ids[-1] >= _TABLE_MAX:
+        return None
+    table = np.zeros(_TABLE_MAX + 1, np.bool_)
+    table[broker_ids] = True
+    return table
+
+
+def _members(
+    broker_ids: NDArray[np.int32], table: NDArray[np.bool_] | None, some: list[int]
+) -> NDArray[np.bool_]:
+    if table is None or (broker_ids.size and broker_ids.max() >= _TABLE_MAX):
+        return np.isin(broker_ids, some)
+    found: NDArray[np.bool_] = table[broker_ids]
+    return found

@@ -1,0 +1,289 @@
+"""A broker: an observer of the metadata log, its membership, its replicas, and the listeners of clients.
+
+It starts in Kafka's order. First it reads the log and opens its directories; it listens, so that it knows
+its ports, and registers; once it has read everything that is committed it takes up its replicas, which is
+when their logs are recovered, and asks to be unfenced; only then are clients answered. It ends in the
+opposite order: the controller moves its leaderships away and lets it go, then connections are closed, and
+every log in order.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+from quorate.broker.fetcher import Fetchers
+from quorate.broker.isr_proposals import IsrProposals
+from quorate.broker.kraft_changes import KraftChanges
+from quorate.broker.lifecycle import Lifecycle, Stop
+from quorate.broker.partition import Partition, Surroundings
+from quorate.broker.replicas import Replicas
+from quorate.broker.serving import Broker
+from quorate.controller.events import Event
+from quorate.controller.settings import SUPPORTED_FEATURES
+from quorate.metadata.image import ClusterImage
+from quorate.metadata.touched import Touched
+from quorate.net.connections import Address, Connections
+from quorate.net.routes import Handler, RequestContext, Route, RouteTable
+from quorate.net.server import Server
+from quorate.node.broker_routes import broker_routes
+from quorate.node.cluster_state import ClusterState
+from quorate.node.config import NodeConfig
+from quorate.node.controller_channel import ControllerChannel, KraftControlPlane, follower_epochs
+from quorate.node.host import Host
+from quorate.node.log_shelf import DirectoryShelf
+from quorate.node.membership import Membership
+from quorate.node.replica import Replica
+from quorate.protocol.api.brokers import BrokerRegistrationRequest
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.types import Uuid
+from quorate.storage.errors import StorageError
+
+__all__ = ["BrokerRole"]
+
+
+class BrokerRole:
+    """The broker of a node. `run` lasts until it has left, or something is fatal."""
+
+    def __init__(
+        self,
+        host: Host,
+        config: NodeConfig,
+        replica: Replica,
+        state: ClusterState,
+        connections: Connections,
+        saw: Callable[[Sequence[Event]], None],
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._replica = replica
+        self._state = state
+        self._connections = connections
+        self._saw = saw
+        self._logger = logging.getLogger(f"quorate.broker.{host.name}")
+        self._image: ClusterImage | None = None  # the one that was published last
+        self._published_offset = -1
+        self._applied = asyncio.Event()
+        self._published = asyncio.Event()
+        self._is_serving = asyncio.Event()
+        self.settings = config.broker_settings(replica.cluster_id)
+        self.incarnation_id = Uuid(host.random.randbytes(16))
+        self.ports: dict[str, int] = {}  # by listener, once it listens
+        self.membership: Membership | None = None
+        self.replicas: Replicas | None = None
+        state.when_applied.append(lambda _: self._applied.set())
+
+    async def run(self) -> Stop:
+        """Serves until it is let go. Raises what ended it otherwise."""
+        async with AsyncExitStack() as closing:
+            shelf = await DirectoryShelf.open(self._host, self._config, self.settings)
+            closing.push_async_callback(shelf.close_directories)
+            channel = self._channel()
+            broker, proposals, fetchers = self._assemble(shelf)
+            servers = await self._listen(broker, closing)
+            lifecycle = Lifecycle(
+                self._registration(shelf, servers), self._config.lifecycle_settings, chance=self._host.random
+            )
+            membership = self.membership = Membership(
+                lifecycle,
+                lambda request: channel.ask_once(request, timeout_ms=self._config["request.timeout.ms"]),
+                lambda: None,
+                self._saw,
+            )
+            shelf.when_failed = membership.directories_failed
+            async with asyncio.TaskGroup() as tasks:
+                duties = [
+                    tasks.create_task(duty)
+                    for duty in (
+                        fetchers.run(),
+                        proposals.run(),
+                        self._publish(broker.replicas, membership),
+                        self._open_for_clients(membership),
+                        broker.replicas.watch_followers(),
+                        broker.replicas.save_high_watermarks(),
+                        broker.replicas.enforce_retention(),
+                        broker.control_plane.run(),  # type: ignore[attr-defined]
+                    )
+                ]
+                await membership.run()
+                stop = await membership.ended
+                self._logger.info("stopping reason=%s", stop.reason)
+                for duty in duties:
+                    duty.cancel()
+            for server in servers:
+                await server.close(timeout_ms=1000)
+            await broker.replicas.close()
+            await shelf.mark_clean(membership.epoch)
+            return stop
+
+    def stop(self) -> None:
+        """Asks to be let go; the second time it goes at once."""
+        if self.membership is not None:
+            self.membership.begin_shutdown()
+
+    # Putting it together
+
+    def _channel(self) -> ControllerChannel:
+        return ControllerChannel(
+            self._connections, lambda: self._replica.quorum.leader_endpoint, self._host.random
+        )
+
+    def _assemble(self, shelf: DirectoryShelf) -> tuple[Broker, IsrProposals, Fetchers]:
+        settings, host = self.settings, self._host
+        around = Surroundings(
+            broker_id=settings.broker_id,
+            lag_ms_max=settings.replica_lag_time_max_ms,
+            now_ms=self._now_ms,
+            wall_ms=host.wall_ms,
+            is_eligible=self._is_eligible,
+        )
+        control_plane = KraftControlPlane(
+            settings.broker_id,
+            self._broker_epoch,
+            follower_epochs(lambda: replicas),
+            forwarding=self._channel(),
+            proposing=self._channel(),
+        )
+        proposals = IsrProposals(control_plane)
+        fetchers = Fetchers(
+            settings.broker_id,
+            self._connections,
+            self._config.fetcher_settings,
+            self._address_of,
+            self._broker_epoch,
+            self._take_offline,
+        )
+        replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals)
+        broker = Broker(
+            settings=settings,
+            replicas=replicas,
+            proposals=proposals,
+            control_plane=control_plane,
+            random=host.random,
+            now_ms=self._now_ms,
+            wall_ms=host.wall_ms,
+            current_image=lambda: self._state.image,
+            broker_epoch=self._broker_epoch,
+        )
+        return broker, proposals, fetchers
+
+    async def _listen(self, broker: Broker, closing: AsyncExitStack) -> list[Server]:
+        servers = []
+        for listener in self._config.broker_listeners:
+            routes = [
+                Route(one.request, self._when_serving(one.handler), one.versions, one.advertised)
+                for one in broker_routes(broker, listener.name, self._replica)
+            ]
+            server = Server(listener.name, RouteTable(routes, broker_routes.features(broker)))
+            await server.start(listener.host or None, listener.port)
+            closing.push_async_callback(server.close, timeout_ms=0)
+            self.ports[listener.name] = server.port
+            self._logger.info("listening listener=%s port=%d", listener.name, server.port)
+            servers.append(server)
+        return servers
+
+    def _when_serving(self, handler: Handler) -> Handler:
+        """Clients that come too early wait until the broker may serve."""
+
+        def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
+            if self._is_serving.is_set():
+                return handler(context, header, request)
+            return self._wait_and_handle(handler, context, header, request)
+
+        return handle
+
+    async def _wait_and_handle(
+        self, handler: Handler, context: RequestContext, header: RequestHeader, request: Any
+    ) -> Any:
+        await self._is_serving.wait()
+        answer = handler(context, header, request)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def _registration(self, shelf: DirectoryShelf, servers: list[Server]) -> BrokerRegistrationRequest:
+        config = self._config
+        by_name = {listener.name: listener for listener in config.broker_listeners}
+        listeners = []
+        for server in servers:
+            host, port = config.advertised_broker(by_name[server.listener], server.port)
+            listeners.append(
+                BrokerRegistrationRequest.Listener(
+                    name=server.listener, host=host, port=port, security_protocol=0
+                )
+            )
+        return BrokerRegistrationRequest(
+            broker_id=self.settings.broker_id,
+            cluster_id=self.settings.cluster_id,
+            incarnation_id=self.incarnation_id,
+            listeners=listeners,
+            features=[
+                BrokerRegistrationRequest.Feature(
+                    name=name, min_supported_version=lowest, max_supported_version=highest
+                )
+                for name, (lowest, highest) in SUPPORTED_FEATURES.items()
+            ],
+            rack=self.settings.rack,
+            log_dirs=list(shelf.directory_ids),
+            previous_broker_epoch=shelf.previous_epoch,
+        )
+
+    # The metadata
+
+    async def _publish(self, replicas: Replicas, membership: Membership) -> None:
+        """Carries out what the log says, batch after batch, once all that was committed has been read."""
+        changes = KraftChanges(self.settings.broker_id)
+        while True:
+            await self._applied.wait()
+            self._applied.clear()
+            state = self._state
+            if self._image is None and not self._is_caught_up():
+                continue
+            image, offset = state.image, state.position.offset - 1
+            if self._image is None:
+                found = changes.everything(image)
+            elif self._image is not image:
+                found = changes.between(self._image, image)
+            else:
+                assert image.touched is not None
+                found = changes.since(image, image.touched)
+            self._image, image.touched = image, Touched()
+            await replicas.apply(found)
+            self._published_offset = offset
+            membership.metadata_applied(offset, image.brokers.get(self.settings.broker_id))
+            if not self._published.is_set():
+                self._published.set()
+                membership.ready()
+
+    def _is_caught_up(self) -> bool:
+        high_watermark = self._replica.quorum.high_watermark
+        return high_watermark is not None and self._state.position.offset >= high_watermark > 0
+
+    async def _open_for_clients(self, membership: Membership) -> None:
+        await membership.is_unfenced.wait()
+        self._is_serving.set()
+        self._logger.info("serving epoch=%d", membership.epoch)
+
+    def _take_offline(self, partition: Partition, error: StorageError) -> None:
+        assert self.replicas is not None
+        self.replicas.offline(partition, error)
+
+    # What others ask
+
+    def _now_ms(self) -> float:
+        return asyncio.get_running_loop().time() * 1000
+
+    def _broker_epoch(self) -> int:
+        return -1 if self.membership is None else self.membership.epoch
+
+    def _is_eligible(self, broker_id: int, epoch: int) -> bool:
+        known = self._state.image.brokers.get(broker_id)
+        return known is not None and known.is_active and epoch in (-1, known.epoch)
+
+    def _address_of(self, broker_id: int) -> Address | None:
+        known = self._state.image.brokers.get(broker_id)
+        for one in known.listeners if known is not None else ():
+            if one.name == self.settings.inter_broker_listener:
+                return one.host, one.port
+        return None

@@ -1,0 +1,147 @@
+"""The producers of a log on disk: what is known of them is saved where a segment ends, and found out again
+from the last save and the batches after it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from quorate.protocol.batch import BatchHeader, read_header
+from quorate.protocol.errors import ApiError
+from quorate.storage.files import File, Files
+from quorate.storage.indexes import AbortedTransaction
+from quorate.storage.log import Log
+from quorate.storage.places import DamagedBatchError
+from quorate.storage.producer_snapshots import (
+    load_snapshot,
+    remove_snapshot,
+    snapshot_offsets,
+    write_snapshot,
+)
+from quorate.storage.producer_states import ProducerStates
+from quorate.storage.segment import Segment
+
+__all__ = ["PartitionProducers"]
+
+# After so many batches, whoever reads a log to find out about producers lets others have the loop.
+_REPLAY_SLICE: Final = 5000
+
+
+class PartitionProducers:
+    """The companion of the log of a partition. `states` is what is known at the end of the log."""
+
+    __slots__ = ("_files", "_log", "_snapshot_offset", "_unsynced", "states")
+
+    def __init__(self, files: Files, log: Log) -> None:
+        self.states = ProducerStates()
+        self._files = files
+        self._log = log
+        self._unsynced: list[File] = []  # snapshots
+        self._snapshot_offset: int | None = None  # where the newest one is, if it still says what is true
+
+    async def load(self) -> None:
+        """After the log was opened: finds out what is known, and puts right which transactions were
+        aborted."""
+        log, directory = self._log, self._log.directory
+        bases = [segment.base_offset for segment in log.segments_from(0)]
+        offsets = snapshot_offsets(self._files, directory)
+        # what is beyond the log, or of deleted segments, is none of this log; of those between the segments
+        # only the newest can be useful, which is that of an orderly end
+        usable = [one for one in offsets if bases[0] <= one <= log.end_offset]
+        kept = {*bases, *usable[-1:]} & {*usable}
+        for offset in offsets:
+            if offset not in kept:
+                remove_snapshot(self._files, directory, offset)
+        doubtful_from = log.recovery.doubtful_from
+        if doubtful_from is not None:
+            log.forget_aborted(doubtful_from)
+        self.states = await self._replay(doubtful_from)
+        if log.end_offset == bases[0] and not len(self.states):
+            self._snapshot_offset = log.end_offset  # nothing is known of nothing
+        if offsets != snapshot_offsets(self._files, directory):
+            await self._files.fsync_dir(directory)
+
+    def close(self) -> None:
+        while self._unsynced:
+            self._unsynced.pop().close()
+
+    # What the log says
+
+    def ends_at(self, offset: int) -> None:
+        if offset != self._snapshot_offset:
+            self._unsynced.append(write_snapshot(self._files, self._log.directory, offset, self.states))
+            self._snapshot_offset = offset
+
+    def is_cleared(self) -> None:
+        self._remove_snapshots(-1)
+        self.states = ProducerStates()
+
+    async def is_cut(self) -> None:
+        self._remove_snapshots(self._log.end_offset)
+        if len(self.states):
+            self.states = await self._replay(None)
+
+    async def sync(self) -> None:
+        while self._unsynced:
+            file = self._unsynced.pop()
+            try:
+                await file.fsync()
+            finally:
+                file.close()
+
+    # How
+
+    def _remove_snapshots(self, after_offset: int) -> None:
+        """What they say of the log is not true any more."""
+        self.close()
+        self._snapshot_offset = None
+        for offset in snapshot_offsets(self._files, self._log.directory):
+            if offset > after_offset:
+                remove_snapshot(self._files, self._log.directory, offset)
+
+    async def _replay(self, doubtful_from: int | None) -> ProducerStates:
+        """What is known at the end of the log. Transactions that were aborted from `doubtful_from` on are
+        recorded again."""
+        states, offset = self._newest_snapshot(
+            self._log.end_offset if doubtful_from is None else doubtful_from
+        )
+        count = 0
+        for segment in self._log.segments_from(offset):
+            for position, header in segment.headers_at(offset):
+                count += 1
+                if count % _REPLAY_SLICE == 0:
+                    await asyncio.sleep(0)
+                if header.producer_id < 0 or header.base_offset < offset:
+                    continue
+                aborted = _take(states, segment, position, header)
+                if aborted is not None and doubtful_from is not None and aborted.last_offset >= doubtful_from:
+                    self._log.record_aborted(aborted)
+        return states
+
+    def _newest_snapshot(self, before: int) -> tuple[ProducerStates, int]:
+        """The newest one that is not damaged, and its offset; without one, the beginning of the log."""
+        directory = self._log.directory
+        for offset in reversed(snapshot_offsets(self._files, directory)):
+            if offset <= before:
+                try:
+                    states = load_snapshot(self._files, directory, offset)
+                except ValueError:
+                    remove_snapshot(self._files, directory, offset)  # a crash tore it
+                else:
+                    self._snapshot_offset = offset
+                    return states, offset
+        return ProducerStates(), self._log.segments_from(0)[0].base_offset
+
+
+def _take(
+    states: ProducerStates, segment: Segment, position: int, header: BatchHeader
+) -> AbortedTransaction | None:
+    """Takes a batch of the log into account; only of control batches the records are read."""
+    if not header.is_control:
+        states.update(header)
+        return None
+    data = segment.batch(position, header)
+    try:
+        return states.take(read_header(data), data)
+    except ApiError as error:
+        raise DamagedBatchError(segment.path, f"position {position}: {error.message}") from None

@@ -1,0 +1,421 @@
+"""What a partition remembers of its producers: enough to take each batch once, and to know what is in doubt.
+
+**Idempotence.** A producer numbers its records, and sends a batch again until it is answered. For each
+producer id the last five batches are remembered, as many as a client keeps under way: one that comes again is
+answered with where it is already, one that leaves out a number is refused.
+
+**Epochs.** A producer that takes over an id has a higher epoch, and begins again at number 0. Whoever still
+uses the lower one is refused, so that a producer that was believed dead cannot write any more.
+
+**Transactions.** One begins with the first transactional batch of a producer, and ends with a marker, a
+control batch that its coordinator writes. What comes after the beginning of an open transaction is
+*unstable*: readers of committed data must wait. It stays so until the marker is below the high watermark,
+because until then the marker can get lost. An aborted transaction is reported with what its end left stable,
+for the transaction index.
+
+Batches of clients are checked before they are appended (`check`), markers too (`check_marker`). Everything
+that is in the log is then taken as it is (`update`, `finish`): a leader has checked it, when it was one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Iterable, Iterator
+from operator import itemgetter
+from struct import Struct
+from typing import Final, NamedTuple
+
+from quorate.protocol.batch import BatchHeader, ControlType, control_type, records
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import Buffer
+from quorate.storage.indexes import AbortedTransaction
+from quorate.storage.producers import ProducerSnapshot
+
+__all__ = ["Marker", "ProducerDraft", "ProducerState", "ProducerStates", "RememberedBatch", "read_marker"]
+
+_REMEMBERED_BATCHES: Final = 5
+_SEQUENCE_MASK: Final = 0x7FFFFFFF
+_NO_EPOCH: Final = -1
+_NO_SEQUENCE: Final = -1
+_NO_OFFSET: Final = -1
+_remembered_fields: Final = itemgetter(0, 6, 8, 11)  # base offset, last delta, newest time, base sequence
+_MARKER_VALUE: Final = Struct(">hi")  # version, epoch of the coordinator
+
+
+class RememberedBatch(NamedTuple):
+    """A batch that a producer has sent."""
+
+    first_sequence: int
+    last_sequence: int
+    base_offset: int
+    last_offset: int
+    timestamp_ms: int
+
+
+class Marker(NamedTuple):
+    """The end of a transaction, as its coordinator writes it."""
+
+    is_abort: bool
+    coordinator_epoch: int
+    timestamp_ms: int
+
+
+def read_marker(buffer: Buffer, header: BatchHeader) -> Marker | None:
+    """What a control batch says; None if it ends no transaction, or compaction has emptied it."""
+    if not header.record_count:
+        return None
+    record = records(buffer, header)[0]
+    kind = control_type(record)
+    if kind not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if record.value is None or len(record.value) < _MARKER_VALUE.size:
+        reason = f"control record at offset {record.offset}: no epoch of a coordinator"
+        raise ApiError(ErrorCode.INVALID_RECORD, reason)
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(record.value)
+    return Marker(kind is ControlType.ABORT, coordinator_epoch, record.timestamp)
+
+
+class ProducerState:
+    """What is known of one producer id."""
+
+    __slots__ = (
+        "batches",
+        "coordinator_epoch",
+        "epoch",
+        "last_timestamp_ms",
+        "producer_id",
+        "transaction_first_offset",
+    )
+
+    def __init__(self, producer_id: int) -> None:
+        self.producer_id = producer_id
+        self.epoch = _NO_EPOCH
+        self.batches: deque[RememberedBatch] = deque(maxlen=_REMEMBERED_BATCHES)
+        self.coordinator_epoch = -1
+        self.last_timestamp_ms = -1
+        self.transaction_first_offset: int | None = None
+
+    @property
+    def last_sequence(self) -> int:
+        """Of the last batch; -1 without one, or if it had none."""
+        return self.batches[-1].last_sequence if self.batches else _NO_SEQUENCE
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ProducerState) and self._fields() == other._fields()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        names = ("producer_id", "epoch", "coordinator_epoch", "last_timestamp_ms", "transaction_first_offset")
+        fields = ", ".join(f"{name}={getattr(self, name)}" for name in names)
+        return f"ProducerState({fields}, batches={list(self.batches)})"
+
+    def copy(self) -> ProducerState:
+        made = ProducerState(self.producer_id)
+        made.batches = self.batches.copy()
+        made.epoch = self.epoch
+        made.coordinator_epoch = self.coordinator_epoch
+        made.last_timestamp_ms = self.last_timestamp_ms
+        made.transaction_first_offset = self.transaction_first_offset
+        return made
+
+    def check(self, header: BatchHeader) -> RememberedBatch | None:
+        """The batch that this one repeats; None if it is the next one. Refuses all others."""
+        epoch, sequence = header.producer_epoch, header.base_sequence
+        if epoch == self.epoch and sequence >= 0:
+            if sequence != (self.last_sequence + 1) & _SEQUENCE_MASK:
+                return self._duplicate_of(header)
+        elif sequence > 0 and epoch > self.epoch:
+            raise self._refusal(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"sequence {sequence} at the beginning of epoch {epoch}, which is 0",
+            )
+        else:  # a new epoch, or a batch of a coordinator, which has no sequence
+            self.check_epoch(epoch)
+        if self.transaction_first_offset is not None and not header.is_transactional:
+            raise self._refusal(
+                ErrorCode.INVALID_TXN_STATE,
+                f"a batch without transaction, in one that began at offset {self.transaction_first_offset}",
+            )
+        return None
+
+    def check_epoch(self, epoch: int) -> None:
+        if epoch < self.epoch:
+            raise self._refusal(
+                ErrorCode.INVALID_PRODUCER_EPOCH, f"epoch {epoch}, but {self.epoch} is in use"
+            )
+
+    def update(self, header: BatchHeader) -> None:
+        """A batch was appended."""
+        if header.producer_epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = header.producer_epoch
+        base_offset, delta, timestamp_ms, sequence = _remembered_fields(header)
+        last_sequence = (sequence + delta) & _SEQUENCE_MASK if sequence >= 0 else _NO_SEQUENCE
+        fields = (sequence, last_sequence, base_offset, base_offset + delta, timestamp_ms)
+        self.batches.append(tuple.__new__(RememberedBatch, fields))
+        self.last_timestamp_ms = timestamp_ms
+        if self.transaction_first_offset is None and header.is_transactional:
+            self.transaction_first_offset = header.base_offset
+
+    def finish(self, epoch: int, marker: Marker) -> None:
+        """A marker was appended. One that raises the epoch leaves no sequence to go on from."""
+        if epoch != self.epoch:
+            self.batches.clear()
+            self.epoch = epoch
+        self.coordinator_epoch = marker.coordinator_epoch
+        self.last_timestamp_ms = marker.timestamp_ms
+        self.transaction_first_offset = None
+
+    def _duplicate_of(self, header: BatchHeader) -> RememberedBatch:
+        first_sequence, last_sequence = header.base_sequence, header.last_sequence
+        for batch in self.batches:
+            if batch.first_sequence == first_sequence and batch.last_sequence == last_sequence:
+                return batch
+        raise self._refusal(
+            ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"sequence {first_sequence} in epoch {self.epoch}, after {self.last_sequence}",
+        )
+
+    def _refusal(self, code: ErrorCode, reason: str) -> ApiError:
+        return ApiError(code, f"producer {self.producer_id}: {reason}")
+
+    def _fields(self) -> tuple[object, ...]:
+        return (
+            self.producer_id,
+            self.epoch,
+            list(self.batches),
+            self.coordinator_epoch,
+            self.last_timestamp_ms,
+            self.transaction_first_offset,
+        )
+
+
+class ProducerStates:
+    """What is known of all producers of a partition.
+
+    >>> from quorate.protocol.batch import Record, build, read_header
+    >>> states = ProducerStates()
+    >>> producer = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0}
+    >>> first = read_header(build([Record(0, 7, None, b"")], **producer))
+    >>> states.check(first)
+    >>> states.update(first)
+    >>> states.check(first).base_offset
+    0
+    """
+
+    __slots__ = ("_open", "_states", "_unreplicated")
+
+    def __init__(self) -> None:
+        self._states: dict[int, ProducerState] = {}
+        self._open: dict[int, int] = {}  # transactions by their first offset, which increases; the producer
+        self._unreplicated: dict[int, int] = {}  # first offset of finished ones; where their marker is
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[ProducerState]:
+        return iter(self._states.values())
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, ProducerStates) and self._states == other._states and self._open == other._open
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def of(self, producer_id: int) -> ProducerState | None:
+        return self._states.get(producer_id)
+
+    @property
+    def first_unstable_offset(self) -> int | None:
+        """Where the first transaction began that is open, or whose end can still get lost."""
+        first_open = next(iter(self._open), None)
+        if not self._unreplicated:
+            return first_open
+        first_unreplicated = min(self._unreplicated)
+        return first_unreplicated if first_open is None else min(first_open, first_unreplicated)
+
+    @property
+    def open_transactions(self) -> list[tuple[int, int]]:
+        """Their first offsets and producers, in order."""
+        return list(self._open.items())
+
+    # Before something is appended
+
+    def check(self, header: BatchHeader) -> RememberedBatch | None:
+        """The batch that this one, of a client, repeats. Raises `ApiError` if it must not be appended."""
+        state = self._states.get(header.producer_id)
+        # one that is not known may begin with any number: what came before may have been forgotten
+        return state.check(header) if state is not None else None
+
+    def check_marker(self, header: BatchHeader, marker: Marker) -> None:
+        """Raises `ApiError` if it comes from a coordinator, or is for a producer, that was replaced."""
+        state = self._states.get(header.producer_id)
+        if state is None:
+            return
+        state.check_epoch(header.producer_epoch)
+        if marker.coordinator_epoch < state.coordinator_epoch:
+            raise ApiError(
+                ErrorCode.TRANSACTION_COORDINATOR_FENCED,
+                f"producer {header.producer_id}: a marker of coordinator epoch {marker.coordinator_epoch},"
+                f" after one of epoch {state.coordinator_epoch}",
+            )
+
+    # After something was appended
+
+    def update(self, header: BatchHeader) -> None:
+        """Takes a batch of data into account."""
+        producer_id = header.producer_id
+        if producer_id < 0:
+            return
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(producer_id)
+        had_transaction = state.transaction_first_offset is not None
+        state.update(header)
+        if not had_transaction and state.transaction_first_offset is not None:
+            self._open[state.transaction_first_offset] = producer_id
+
+    def replace(self, states: Iterable[ProducerState]) -> None:
+        """Takes several batches into account, of which it is known what they come to."""
+        for state in states:
+            known = self._states.get(state.producer_id)
+            first_offset = state.transaction_first_offset
+            if first_offset is not None and (known is None or known.transaction_first_offset is None):
+                self._open[first_offset] = state.producer_id
+                self._open = dict(sorted(self._open.items()))
+            self._states[state.producer_id] = state
+
+    def finish(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
+        """Takes the end of a transaction into account. What to record, if it was aborted and had data."""
+        producer_id = header.producer_id
+        state = self._states.get(producer_id)
+        if state is None:
+            state = self._states[producer_id] = ProducerState(producer_id)
+        first_offset = state.transaction_first_offset
+        state.finish(header.producer_epoch, marker)
+        if first_offset is None:
+            return None
+        self._open.pop(first_offset, None)
+        self._unreplicated[first_offset] = header.base_offset
+        if not marker.is_abort:
+            return None
+        last_stable_offset = next(iter(self._open), header.base_offset + 1)
+        return AbortedTransaction(producer_id, first_offset, header.base_offset, last_stable_offset)
+
+    def take(self, header: BatchHeader, buffer: Buffer) -> AbortedTransaction | None:
+        """Takes any batch into account; `header.position` is its place in the buffer."""
+        if header.producer_id < 0:
+            return None
+        if not header.is_control:
+            self.update(header)
+            return None
+        marker = read_marker(buffer, header)
+        return self.finish(header, marker) if marker is not None else None
+
+    def replicated_to(self, high_watermark: int) -> None:
+        """Markers below the high watermark cannot get lost any more."""
+        if self._unreplicated:
+            self._unreplicated = {
+                first_offset: last_offset
+                for first_offset, last_offset in self._unreplicated.items()
+                if last_offset >= high_watermark
+            }
+
+    def expire(self, now_ms: int, expiration_ms: int) -> int:
+        """Forgets producers whose last batch is so old, unless they have an open transaction. How many."""
+        expired = [
+            state.producer_id
+            for state in self._states.values()
+            if state.transaction_first_offset is None and now_ms - state.last_timestamp_ms >= expiration_ms
+        ]
+        for producer_id in expired:
+            del self._states[producer_id]
+        return len(expired)
+
+    # As a snapshot
+
+    def entries(self) -> list[ProducerSnapshot.ProducerEntry]:
+        """What a snapshot keeps: of each producer the last batch alone."""
+        found = []
+        for state in self._states.values():
+            last = state.batches[-1] if state.batches else None
+            first_offset = state.transaction_first_offset
+            found.append(
+                ProducerSnapshot.ProducerEntry(
+                    producer_id=state.producer_id,
+                    epoch=state.epoch,
+                    last_sequence=last.last_sequence if last else _NO_SEQUENCE,
+                    last_offset=last.last_offset if last else _NO_OFFSET,
+                    offset_delta=last.last_offset - last.base_offset if last else 0,
+                    timestamp=state.last_timestamp_ms,
+                    coordinator_epoch=state.coordinator_epoch,
+                    current_txn_first_offset=_NO_OFFSET if first_offset is None else first_offset,
+                )
+            )
+        return found
+
+    @classmethod
+    def of_entries(cls, entries: Collection[ProducerSnapshot.ProducerEntry]) -> ProducerStates:
+        made = cls()
+        for entry in entries:
+            state = made._states[entry.producer_id] = ProducerState(entry.producer_id)
+            state.epoch = entry.epoch
+            state.coordinator_epoch = entry.coordinator_epoch
+            state.last_timestamp_ms = entry.timestamp
+            if entry.last_offset >= 0:
+                state.batches.append(_remembered(entry))
+            if entry.current_txn_first_offset >= 0:
+                state.transaction_first_offset = entry.current_txn_first_offset
+        made._open = dict(
+            sorted(
+                (one.current_txn_first_offset, one.producer_id)
+                for one in entries
+                if one.current_txn_first_offset >= 0
+            )
+        )
+        return made
+
+
+class ProducerDraft:
+    """What producers will be like when batches are appended that are not yet: so that several can be checked
+    before all of them are written at once."""
+
+    __slots__ = ("_changed", "_states")
+
+    def __init__(self, states: ProducerStates) -> None:
+        self._states = states
+        self._changed: dict[int, ProducerState] = {}
+
+    def check(self, header: BatchHeader) -> RememberedBatch | None:
+        """See `ProducerStates.check`."""
+        state = self._changed.get(header.producer_id)
+        return self._states.check(header) if state is None else state.check(header)
+
+    def update(self, header: BatchHeader) -> None:
+        """This one will be appended."""
+        producer_id = header.producer_id
+        state = self._changed.get(producer_id)
+        if state is None:
+            known = self._states.of(producer_id)
+            state = known.copy() if known is not None else ProducerState(producer_id)
+            self._changed[producer_id] = state
+        state.update(header)
+
+    def commit(self) -> None:
+        """They were appended."""
+        if self._changed:
+            self._states.replace(self._changed.values())
+            self._changed = {}
+
+
+def _remembered(entry: ProducerSnapshot.ProducerEntry) -> RememberedBatch:
+    has_sequence = entry.last_sequence >= 0
+    return RememberedBatch(
+        (entry.last_sequence - entry.offset_delta) & _SEQUENCE_MASK if has_sequence else _NO_SEQUENCE,
+        entry.last_sequence,
+        entry.last_offset - entry.offset_delta,
+        entry.last_offset,
+        entry.timestamp,
+    )
