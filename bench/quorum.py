@@ -162,16 +162,16 @@ class _Node:
         self._executor = ThreadPoolExecutor(2)
         self.controller = ControllerNode(real_host(str(node_id), self._executor), config)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
-        journal = self.controller.journal
-        apply = journal.apply
+        state = self.controller.state
+        apply = state.apply
 
         def apply_and_tell(batch: Buffer) -> None:
             apply(batch)
-            end = journal.position.offset
+            end = state.position.offset
             while self._waiting and self._waiting[0][0] < end:
                 self._waiting.pop(0)[1].set_result(None)
 
-        journal.apply = apply_and_tell  # type: ignore[method-assign]
+        state.apply = apply_and_tell  # type: ignore[method-assign]
         self.task = asyncio.ensure_future(self.controller.run())
 
     @property
@@ -181,11 +181,11 @@ class _Node:
 
     @property
     def leads(self) -> bool:
-        return self.controller.journal.leadership.leader_id == self.node_id and isinstance(self.role, Leader)
+        return self.controller.state.leadership.leader_id == self.node_id and isinstance(self.role, Leader)
 
     @property
     def end_offset(self) -> int:
-        return self.controller.journal.position.offset
+        return self.controller.state.position.offset
 
     def is_synced_to(self, offset: int) -> bool:
         replica = self.controller.replica
@@ -194,7 +194,7 @@ class _Node:
     async def commit(self, values: list[bytes]) -> None:
         """Appends, and waits until it is committed and applied."""
         assert self.controller.replica is not None
-        epoch = self.controller.journal.leadership.epoch
+        epoch = self.controller.state.leadership.epoch
         offset = await self.controller.replica.append(values, epoch)
         if self.end_offset <= offset:
             done = asyncio.get_running_loop().create_future()

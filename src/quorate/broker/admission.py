@@ -13,6 +13,7 @@ from struct import Struct
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from quorate.broker.topic_config import TopicConfig
 from quorate.protocol import batch as batches
@@ -21,7 +22,7 @@ from quorate.protocol.columns import RecordScan, scan_records
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["RecordsRefused", "admit", "admit_by_header", "check_form"]
+__all__ = ["RefusedRecordsError", "admit", "admit_by_header", "check_form"]
 
 ZSTD_SINCE: Final = 7  # of Produce
 RECORD_ERRORS_MAX: Final = 100  # that an answer lists; the others are as bad
@@ -43,7 +44,7 @@ _CODECS: Final = {
 Admitted = tuple[memoryview | bytearray, BatchHeader]
 
 
-class RecordsRefused(ApiError):
+class RefusedRecordsError(ApiError):
     """A batch with records that the topic does not take. One of them fails all."""
 
     def __init__(self, code: ErrorCode, message: str, records: Sequence[tuple[int, str]]) -> None:
@@ -121,18 +122,19 @@ def _check_records(scan: RecordScan, config: TopicConfig, wall_ms: int) -> None:
         if len(wrong):
             some = [int(index) for index in wrong[:RECORD_ERRORS_MAX]]
             told = [(index, _far_from(int(scan.timestamps[index]), wall_ms)) for index in some]
-            raise RecordsRefused(ErrorCode.INVALID_TIMESTAMP, told[0][1], told)
+            raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, told[0][1], told)
     if config.is_compacted and len(scan.without_key):
         told = [(int(index), "it has no key") for index in scan.without_key[:RECORD_ERRORS_MAX]]
         reason = f"record {told[0][0]} has no key, and the topic is compacted"
-        raise RecordsRefused(ErrorCode.INVALID_RECORD, reason, told)
+        raise RefusedRecordsError(ErrorCode.INVALID_RECORD, reason, told)
 
 
-def _are_wrong(timestamps: np.ndarray, config: TopicConfig, wall_ms: int) -> np.ndarray:
+def _are_wrong(timestamps: NDArray[np.int64], config: TopicConfig, wall_ms: int) -> NDArray[np.bool_]:
     """Which of them are too far from now; to have none is always right."""
     oldest = max(wall_ms - config.timestamp_before_max_ms, _INT64.min)
     newest = min(wall_ms + config.timestamp_after_max_ms, _INT64.max)
-    return ((timestamps < oldest) | (timestamps > newest)) & (timestamps != NO_TIMESTAMP)
+    is_outside: NDArray[np.bool_] = (timestamps < oldest) | (timestamps > newest)
+    return is_outside & (timestamps != NO_TIMESTAMP)
 
 
 _INT64: Final = np.iinfo(np.int64)

@@ -1,13 +1,13 @@
 """Fetch sessions: what a consumer or follower fetches, remembered, so that it need not say it every time.
 
-A first, full fetch opens a session, if there is room for it. After that both sides say only what is different:
-a request lists the partitions that are new, moved on or forgotten, an answer those that have records or news.
-An epoch that counts the requests tells both whether the other knows what they know. A client that finds its
-session gone or its epoch wrong begins anew, so a session may be dropped at any time.
+A first, full fetch opens a session, if there is room for it. After that both sides say only what is
+different: a request lists the partitions that are new, moved on or forgotten, an answer those that have
+records or news. An epoch that counts the requests tells both whether the other knows what they know. A client
+that finds its session gone or its epoch wrong begins anew, so a session may be dropped at any time.
 
 Pure. How many sessions there are is limited; whoever wants one when there is no room takes the place of one
-that has not been used for long, or of one that is worth less: followers' sessions are worth more than those of
-consumers, and among equals large ones more than small ones, once the small ones have had their time.
+that has not been used for long, or of one that is worth less: followers' sessions are worth more than those
+of consumers, and among equals large ones more than small ones, once the small ones have had their time.
 
     session id, epoch
     0, -1       everything is listed; no session is wanted
@@ -183,7 +183,7 @@ class FetchSessions:
                 reason = f"session {session.id} went on to {session.epoch} before {fetch.epoch} was answered"
                 raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, reason)
             return session.id
-        return self._open(fetch) if fetch.opens_session else _NO_SESSION
+        return self._open(fetch) if fetch.opens_session and fetch.wanted else _NO_SESSION
 
     def _open(self, fetch: FetchRound) -> int:
         now_ms = self._now_ms()

@@ -7,6 +7,7 @@ that listener. Brokers reach each other by the listener that is theirs (`inter.b
 from __future__ import annotations
 
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from quorate.metadata.brokers import BrokerRegistration, Listener
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import LOST, MIGRATING, UNASSIGNED, Rows
+from quorate.protocol.types import Uuid
 
 __all__ = ["Reachable", "address_of", "endpoint_of"]
 
@@ -49,13 +51,23 @@ class Reachable:
     def is_alive(self, broker_id: int) -> bool:
         return broker_id in self._alive
 
-    def is_offline(self, broker_id: int, directory_number: int) -> bool:
+    def is_offline(self, broker_id: int, directory: Uuid) -> bool:
         """Whether a replica cannot be used: its broker, the way to it, or its log directory is not there."""
-        return broker_id not in self._alive or bool(self._failed_directories[directory_number])
+        return broker_id not in self._alive or self._has_failed(directory)
+
+    def _has_failed(self, directory: Uuid) -> bool:
+        """Whether a directory is lost, or no broker has it online: it is one broker's, and of no other."""
+        return directory == LOST or (self._online is not None and directory not in self._online)
 
     @cached_property
     def _alive(self) -> frozenset[int]:
         return frozenset(self.alive)
+
+    @cached_property
+    def _online(self) -> frozenset[Uuid] | None:
+        """All directories that are online. None as long as a broker names none: then it is an old cluster."""
+        named = [broker.directories for broker in self._image.brokers.values()]
+        return frozenset((UNASSIGNED, MIGRATING, *chain(*named))) if all(named) else None
 
     # Many
 
@@ -85,16 +97,8 @@ class Reachable:
 
     @cached_property
     def _failed_directories(self) -> NDArray[np.bool_]:
-        """By the numbers of directories, whether they are of no use: lost, or not online on any broker.
-
-        A directory is one broker's. Before there were directories brokers named none, and all was well.
-        """
-        online = {UNASSIGNED, MIGRATING}
-        for broker in self._image.brokers.values():
-            online.update(broker.directories)
-        names_directories = all(broker.directories for broker in self._image.brokers.values())
-        ids = self._image.partitions.directory_ids.ids
-        return np.array([one == LOST or (names_directories and one not in online) for one in ids], np.bool_)
+        """By the numbers of directories, whether they are of no use."""
+        return np.array(list(map(self._has_failed, self._image.partitions.directory_ids.ids)), np.bool_)
 
 
 def _table(broker_ids: list[int]) -> NDArray[np.bool_] | None:

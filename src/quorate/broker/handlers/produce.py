@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Final, cast
 
-from quorate.broker.admission import RecordsRefused, check_form
+from quorate.broker.admission import RefusedRecordsError, check_form
 from quorate.broker.handlers.whereabouts import Leaders, replica_by_id, replica_named
 from quorate.broker.partition import Appended, Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
@@ -243,7 +243,7 @@ def _not_committed_because(code: ErrorCode) -> ApiError:
 
 
 def _refused(partition_id: int, error: ApiError, log_start_offset: int) -> PartitionAnswer:
-    record_errors = error.records if isinstance(error, RecordsRefused) else ()
+    record_errors = error.records if isinstance(error, RefusedRecordsError) else ()
     return PartitionAnswer(
         index=partition_id,
         error_code=error.code,

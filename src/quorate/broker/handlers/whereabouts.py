@@ -1,4 +1,4 @@
-"""Where partitions are: the replica that a request means, or why there is none here, and who leads instead."""
+"""Where partitions are: the replica that a request means, or why there is none here; and who leads it."""
 
 from __future__ import annotations
 

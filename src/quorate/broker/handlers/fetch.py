@@ -1,0 +1,430 @@
+"""Fetch: records out of our logs, for consumers and for followers.
+
+Partitions are read in the order of the request or of its session, each up to its own limit and all together
+up to that of the request; the first batch that is found is given whole, however large, or its reader would
+never get past it. Records stay where they are: an answer names ranges of files.
+
+Who finds too little waits at all its partitions, and everything is read again when there is enough or time is
+up. What a follower asks for tells us how far it is; that counts when it asks, not when it is answered.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Awaitable
+from typing import Final
+
+from quorate.broker.fetch_sessions import FetchRound, FetchSessions, Wanted
+from quorate.broker.handlers.whereabouts import LEADER_ERRORS, Leaders, replica_by_id, replica_named
+from quorate.broker.partition import Isolation, Partition
+from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.broker.waiting import DataWait
+from quorate.net.routes import Answer, RequestContext
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.storage.epochs import EpochEnd
+from quorate.storage.errors import StorageError
+from quorate.storage.file_ranges import FileRange
+from quorate.storage.indexes import AbortedTransaction
+from quorate.storage.limits import SEGMENT_BYTES_MAX
+from quorate.storage.partition_log import DamagedBatchError
+
+__all__ = ["FetchHandler"]
+
+_CONSUMER: Final = -1
+_READ_COMMITTED: Final = 1
+_ANY_REPLICA_SINCE: Final = 11
+_STORAGE_ERRORS_SINCE: Final = 6
+_REPLICA_STATE_SINCE: Final = 15
+_LEADERS_SINCE: Final = 16
+
+# What is wrong before anything is read. It does not keep the rest of a request from waiting for data.
+_BEFORE_READING: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+        ErrorCode.UNKNOWN_TOPIC_ID,
+    }
+)
+
+TopicAnswer = FetchResponse.FetchableTopicResponse
+PartitionAnswer = TopicAnswer.PartitionData
+
+
+class _Found:
+    """What there is to say of one partition."""
+
+    __slots__ = (
+        "aborted",
+        "diverging",
+        "error",
+        "high_watermark",
+        "last_stable_offset",
+        "leader_epoch",
+        "log_start_offset",
+        "partition",
+        "records",
+        "wanted",
+    )
+
+    def __init__(self, wanted: Wanted) -> None:
+        self.wanted = wanted
+        self.partition: Partition | None = None
+        self.leader_epoch = -1
+        self.error: ApiError | None = None
+        self.high_watermark = -1
+        self.last_stable_offset = -1
+        self.log_start_offset = -1
+        self.diverging: EpochEnd | None = None
+        self.records: FileRange | None = None
+        self.aborted: list[AbortedTransaction] | None = None
+
+
+class FetchHandler:
+    """Answers Fetch, and keeps the sessions of those who ask."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.sessions = FetchSessions(broker.settings.fetch_sessions_max, broker.random, broker.now_ms)
+
+    def __call__(
+        self, context: RequestContext, header: RequestHeader, request: FetchRequest
+    ) -> Answer | Awaitable[Answer]:
+        version = header.request_api_version
+        replica_id, broker_epoch = _asker(request, version)
+        try:
+            wanted = self.sessions.begin(request, version, is_of_follower=replica_id >= 0)
+        except ApiError as error:
+            return _refused(error)
+        fetch = _Fetch(self._broker, context, version, request, replica_id, broker_epoch, wanted)
+        fetch.read(has_arrived=True)
+        if fetch.is_answerable:
+            return self._answer(fetch)
+        return self._when_there_is_enough(fetch)
+
+    async def _when_there_is_enough(self, fetch: _Fetch) -> Answer:
+        await fetch.wait()
+        fetch.read(has_arrived=False)
+        return self._answer(fetch)
+
+    def _answer(self, fetch: _Fetch) -> FetchResponse:
+        try:
+            session_id = self.sessions.end(fetch.wanted)
+        except ApiError as error:
+            return _refused(error)
+        return fetch.answer(session_id)
+
+
+def _asker(request: FetchRequest, version: int) -> tuple[int, int]:
+    """Which replica asks, if any, and the epoch of its broker, if it says so."""
+    if version < _REPLICA_STATE_SINCE:
+        return request.replica_id, -1
+    if request.replica_state is None:
+        return _CONSUMER, -1
+    return request.replica_state.replica_id, request.replica_state.replica_epoch
+
+
+def _refused(error: ApiError) -> FetchResponse:
+    return FetchResponse(error_code=error.code, session_id=0, responses=[])
+
+
+class _Fetch:
+    """One request on its way."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        context: RequestContext,
+        version: int,
+        request: FetchRequest,
+        replica_id: int,
+        broker_epoch: int,
+        wanted: FetchRound,
+    ) -> None:
+        self.wanted = wanted
+        self._broker = broker
+        self._context = context
+        self._version = version
+        self._replica_id = replica_id
+        self._broker_epoch = broker_epoch
+        self._is_follower = replica_id >= 0
+        is_consumer = replica_id == _CONSUMER
+        self._needs_leader = self._is_follower or (is_consumer and version < _ANY_REPLICA_SINCE)
+        if not is_consumer:
+            self._isolation = Isolation.END
+        elif request.isolation_level == _READ_COMMITTED:
+            self._isolation = Isolation.STABLE
+        else:
+            self._isolation = Isolation.COMMITTED
+        self._max_wait_ms = request.max_wait_ms
+        self._max_bytes = max(0, min(request.max_bytes, broker.settings.fetch_max_bytes))
+        self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._readable: dict[str, bool] = {}
+        self._found: list[_Found] = []
+        self._bytes = 0
+
+    # Reading
+
+    def read(self, *, has_arrived: bool) -> None:
+        """Reads everything. Followers are heard if they have just asked."""
+        self._found = []
+        left_bytes, has_none = self._max_bytes, True
+        for wanted in self.wanted.wanted.values():
+            found = _Found(wanted)
+            try:
+                self._read_one(found, left_bytes, has_none, has_arrived)
+            except ApiError as error:
+                found.error = error
+            self._found.append(found)
+            if found.records is not None:
+                has_none = False
+                left_bytes = max(0, left_bytes - found.records.size_bytes)
+        self._bytes = sum([one.records.size_bytes for one in self._found if one.records is not None])
+
+    def _read_one(self, found: _Found, left_bytes: int, at_least_one: bool, has_arrived: bool) -> None:
+        wanted = found.wanted
+        found.partition = partition = self._partition(wanted)
+        partition.check_epoch(wanted.leader_epoch)
+        if self._needs_leader:
+            leading = partition.leadership()
+            if self._is_follower and self._replica_id not in leading.followers:
+                reason = f"broker {self._replica_id} has no replica of {partition.key}"
+                raise ApiError(_stranger_error(wanted), reason)
+        found.leader_epoch = partition.leader_epoch
+        log, offset = partition.log, wanted.offset
+        diverging = self._divergence(partition, wanted)
+        if diverging is None:
+            if not log.start_offset <= offset <= log.end_offset:
+                reason = f"{partition.key} has offsets {log.start_offset} to {log.end_offset}, not {offset}"
+                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+            if self._is_follower and has_arrived:
+                self._hear_follower(partition, wanted)
+        found.high_watermark = partition.high_watermark
+        found.last_stable_offset = partition.last_stable_offset
+        found.log_start_offset = log.start_offset
+        found.diverging = diverging
+        if diverging is None:
+            self._find_records(found, partition, left_bytes, at_least_one)
+
+    def _partition(self, wanted: Wanted) -> Partition:
+        broker = self._broker
+        if not self._may_read(wanted):
+            raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if self.wanted.uses_topic_ids:
+            return replica_by_id(broker, wanted.topic_id, wanted.partition_id)
+        return replica_named(broker, wanted.topic, wanted.partition_id)
+
+    def _may_read(self, wanted: Wanted) -> bool:
+        topic = "" if self._is_follower else self._topic_name(wanted)
+        may_read = self._readable.get(topic)
+        if may_read is None:
+            authorize, context = self._broker.authorize, self._context
+            if self._is_follower:
+                may_read = authorize(context, Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, "kafka-cluster")
+            else:
+                may_read = not topic or authorize(context, Operation.READ, ResourceKind.TOPIC, topic)
+            self._readable[topic] = may_read
+        return may_read
+
+    def _topic_name(self, wanted: Wanted) -> str:
+        """Empty if there is no topic of that id."""
+        if not self.wanted.uses_topic_ids:
+            return wanted.topic
+        topic = self._broker.image.topics.by_id.get(wanted.topic_id)
+        return "" if topic is None else topic.name
+
+    def _divergence(self, partition: Partition, wanted: Wanted) -> EpochEnd | None:
+        """Where our log and the asker's part, if they do."""
+        if wanted.last_fetched_epoch < 0:
+            return None
+        ours = partition.log.end_offset_of(wanted.last_fetched_epoch)
+        if ours.epoch < 0:
+            reason = f"{partition.key} knows nothing of epoch {wanted.last_fetched_epoch}"
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+        if ours.epoch < wanted.last_fetched_epoch or ours.end_offset < wanted.offset:
+            return ours
+        return None
+
+    def _hear_follower(self, partition: Partition, wanted: Wanted) -> None:
+        broker, broker_epoch = self._broker, self._broker_epoch
+        registration = broker.image.brokers.get(self._replica_id)
+        if registration is not None and -1 < broker_epoch < registration.epoch:
+            reason = f"broker {self._replica_id} is registered at epoch {registration.epoch} by now"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        proposal = partition.fetched_by(
+            self._replica_id, wanted.offset, wanted.log_start_offset, broker_epoch
+        )
+        if proposal is not None:
+            broker.proposals.add(partition, proposal)
+
+    def _find_records(self, found: _Found, partition: Partition, left_bytes: int, at_least_one: bool) -> None:
+        wanted, limit = found.wanted, partition.limit(self._isolation)
+        max_bytes = max(0, min(wanted.max_bytes, left_bytes))
+        try:
+            if wanted.offset < limit and (max_bytes or at_least_one):
+                found.records = partition.log.range(
+                    wanted.offset, max_bytes, before_offset=limit, at_least_one=at_least_one
+                )
+            if self._isolation == Isolation.STABLE:
+                records = found.records
+                found.aborted = (
+                    []
+                    if records is None
+                    else partition.log.aborted_between(wanted.offset, records.next_offset)
+                )
+        except DamagedBatchError as error:
+            logger = logging.getLogger(f"quorate.broker.{partition.broker_id}")
+            logger.error("damaged partition=%s offset=%d reason=%s", partition.key, wanted.offset, error)
+            raise ApiError(ErrorCode.CORRUPT_MESSAGE, str(error)) from error
+        except StorageError as error:
+            self._broker.replicas.offline(partition, error)
+            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+
+    # Waiting
+
+    @property
+    def is_answerable(self) -> bool:
+        """Whether there is something to say now, or nothing to wait for."""
+        if self._max_wait_ms <= 0 or self._bytes >= self._min_bytes:
+            return True
+        is_anything_read = False
+        for one in self._found:
+            if one.error is None:
+                if one.diverging is not None:
+                    return True
+                is_anything_read = True
+            elif one.error.code not in _BEFORE_READING:
+                return True
+        return not is_anything_read
+
+    async def wait(self) -> None:
+        """Until there may be enough, or something has changed, or time is up. Nothing that was read counts
+        any more, then."""
+        parked, self._found = [one for one in self._found if one.error is None], []
+        available: list[float] = [0] * len(parked)
+        total = 0.0
+
+        def is_enough(number: int) -> bool:
+            nonlocal total
+            before, available[number] = available[number], self._available(parked[number])
+            total += available[number] - before
+            return total >= self._min_bytes
+
+        partitions = []
+        for one in parked:
+            assert one.partition is not None
+            one.records = None
+            partitions.append(one.partition)
+        wait = DataWait(partitions, self._max_wait_ms, is_enough)
+        try:
+            if not any(is_enough(number) for number in range(len(parked))):
+                await wait.done
+        finally:
+            wait.finish()
+
+    def _available(self, found: _Found) -> float:
+        """How many bytes could be read now; more than anybody wants if reading has something else to tell."""
+        wanted, partition = found.wanted, found.partition
+        assert partition is not None
+        if (
+            partition.leader_epoch != found.leader_epoch
+            or partition.failure is not None
+            or (self._needs_leader and partition.leading is None)
+        ):
+            return math.inf
+        log, limit = partition.log, partition.limit(self._isolation)
+        if wanted.offset >= limit:
+            return 0 if wanted.offset <= log.end_offset else math.inf
+        try:
+            records = log.range(wanted.offset, SEGMENT_BYTES_MAX, before_offset=limit)
+        except (ApiError, StorageError):
+            return math.inf
+        if records is None:
+            return 0
+        size_bytes, next_offset = records.size_bytes, records.next_offset
+        records.release()
+        # A segment that ends before the limit is not read across: nothing is gained by waiting.
+        return min(size_bytes, wanted.max_bytes) if next_offset >= limit else math.inf
+
+    # Answering
+
+    def answer(self, session_id: int) -> FetchResponse:
+        leaders = Leaders(self._broker, self._context.listener)
+        uses_topic_ids, is_incremental = self.wanted.uses_topic_ids, self.wanted.is_incremental
+        responses: list[TopicAnswer] = []
+        moved = []
+        for found in self._found:
+            wanted = found.wanted
+            if found.error is not None:
+                wanted.tell_error()
+                answer = self._error_answer(found, found.error, leaders)
+            else:
+                has_news = wanted.tell(found.high_watermark, found.log_start_offset)
+                if found.records is not None:
+                    moved.append(wanted)
+                elif is_incremental and not has_news and found.diverging is None:
+                    continue
+                answer = _partition_answer(found)
+            if not responses or not _is_of(responses[-1], wanted, uses_topic_ids):
+                responses.append(TopicAnswer(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]))
+            responses[-1].partitions.append(answer)
+        self.wanted.last(moved)
+        return FetchResponse(
+            session_id=session_id,
+            responses=responses,
+            node_endpoints=leaders.endpoints(FetchResponse.NodeEndpoint),
+        )
+
+    def _error_answer(self, found: _Found, error: ApiError, leaders: Leaders) -> PartitionAnswer:
+        code = error.code
+        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERRORS_SINCE:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
+        answer = PartitionAnswer(
+            partition_index=found.wanted.partition_id,
+            error_code=code,
+            high_watermark=-1,
+            aborted_transactions=None,
+            records=b"",
+        )
+        if self._version >= _LEADERS_SINCE and code in LEADER_ERRORS:
+            leader = leaders.of(self._topic_name(found.wanted), found.wanted.partition_id)
+            if leader is not None:
+                answer.current_leader = PartitionAnswer.LeaderIdAndEpoch(
+                    leader_id=leader.broker_id, leader_epoch=leader.epoch
+                )
+        return answer
+
+
+def _partition_answer(found: _Found) -> PartitionAnswer:
+    answer = PartitionAnswer(
+        partition_index=found.wanted.partition_id,
+        error_code=0,
+        high_watermark=found.high_watermark,
+        last_stable_offset=found.last_stable_offset,
+        log_start_offset=found.log_start_offset,
+        aborted_transactions=None,
+        records=b"" if found.records is None else found.records,
+    )
+    if found.aborted is not None:
+        answer.aborted_transactions = [
+            PartitionAnswer.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
+            for one in found.aborted
+        ]
+    if found.diverging is not None:
+        answer.diverging_epoch = PartitionAnswer.EpochEndOffset(
+            epoch=found.diverging.epoch, end_offset=found.diverging.end_offset
+        )
+    return answer
+
+
+def _is_of(answer: TopicAnswer, wanted: Wanted, uses_topic_ids: bool) -> bool:
+    return answer.topic_id == wanted.topic_id if uses_topic_ids else answer.topic == wanted.topic
+
+
+def _stranger_error(wanted: Wanted) -> ErrorCode:
+    """To a broker without a replica. If it says which epoch it speaks of, that may be one to come."""
+    if wanted.leader_epoch >= 0:
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NOT_LEADER_OR_FOLLOWER
