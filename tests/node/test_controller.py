@@ -6,6 +6,7 @@ import socket
 from node.processes import CLUSTER_ID, HOST
 from quorate.metadata.log_format import decode_record
 from quorate.metadata.records import FeatureLevelRecord
+from quorate.node import snapshots
 from quorate.node.config import parse_config
 from quorate.node.controller import ControllerNode
 from quorate.node.format import format_storage
@@ -16,6 +17,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.raft.effects import ReadLog, Reply
 from quorate.raft.messages import FetchAnswer
 from quorate.storage import files
+from quorate.storage.errors import StorageError
 
 DEADLINE_S = 30
 
@@ -180,5 +182,30 @@ def test_the_fetches_that_commit_a_registration_do_not_wait_for_its_answer(tmp_p
         for task in running:
             task.cancel()  # nobody is left to hand over to
         await asyncio.gather(*running, return_exceptions=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_snapshot_that_finds_no_room_is_written_later(tmp_path, monkeypatch):
+    async def scenario():
+        config = await formatted(tmp_path, idle_ms=10)
+        config.values["metadata.log.max.record.bytes.between.snapshots"] = 1
+        monkeypatch.setattr(snapshots, "_RETRY_S", 0.01)
+        failures = iter([StorageError("a disk", "no space left"), StorageError("a disk", "no space left")])
+        write = MetadataLog.write_snapshot
+
+        async def fail_at_first(log, *args):
+            error = next(failures, None)
+            if error is not None:
+                raise error
+            await write(log, *args)
+
+        monkeypatch.setattr(MetadataLog, "write_snapshot", fail_at_first)
+        node = ControllerNode(real_host("1"), config)
+        running = asyncio.create_task(node.run())
+        await until(lambda: node.replica is not None and len(node.replica.quorum.log.snapshots) > 0)
+        assert next(failures, None) is None
+        node.stop()
+        await running
 
     asyncio.run(scenario())

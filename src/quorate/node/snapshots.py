@@ -10,11 +10,13 @@ from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.host import Host
 from quorate.node.replica import Replica
+from quorate.storage.errors import StorageError
 
 __all__ = ["SnapshotKeeper"]
 
 _RETENTION_CHECK_MS: Final = 60_000
 _CHECK_S: Final = 0.5
+_RETRY_S: Final = 10
 
 
 class SnapshotKeeper:
@@ -31,15 +33,21 @@ class SnapshotKeeper:
         interval_ms = self._config["metadata.log.max.snapshot.interval.ms"]
         bytes_max = self._config["metadata.log.max.record.bytes.between.snapshots"]
         state, loop = self._state, asyncio.get_running_loop()
-        last, last_cleaned = loop.time(), loop.time()
+        last, last_cleaned, not_before = loop.time(), loop.time(), 0.0
         while True:
             await asyncio.sleep(_CHECK_S)
             elapsed_ms = (loop.time() - last) * 1000
             is_due = state.bytes_since_snapshot >= bytes_max
             is_due = is_due or (0 < interval_ms <= elapsed_ms and state.bytes_since_snapshot > 0)
+            is_due = is_due and loop.time() >= not_before
             if is_due and not state.image.is_in_transaction:
                 last = loop.time()
-                await self.write()
+                try:
+                    await self.write()
+                except StorageError as error:
+                    # The log has everything; a snapshot only saves space and time.
+                    not_before = loop.time() + _RETRY_S
+                    self._logger.error("snapshot not written, retried in %d s: %s", _RETRY_S, error)
             if is_due or (loop.time() - last_cleaned) * 1000 >= _RETENTION_CHECK_MS:
                 last_cleaned = loop.time()
                 await self.clean()
@@ -51,13 +59,17 @@ class SnapshotKeeper:
         if position.offset <= quorum.log.start_offset or position in quorum.log.snapshots:
             return
         voters, kraft_version = quorum.voters.at(position.offset)
-        state.bytes_since_snapshot = 0
+        written_bytes, state.bytes_since_snapshot = state.bytes_since_snapshot, 0
         frozen, timestamp_ms = state.image.freeze(), state.last_timestamp_ms
         now_ms = self._host.wall_ms()
         sections = await asyncio.get_running_loop().run_in_executor(self._host.executor, frozen.sections)
-        await self._replica.log.write_snapshot(
-            position, sections, timestamp_ms, voters, kraft_version, now_ms
-        )
+        try:
+            await self._replica.log.write_snapshot(
+                position, sections, timestamp_ms, voters, kraft_version, now_ms
+            )
+        except StorageError:
+            state.bytes_since_snapshot += written_bytes
+            raise
         if position.offset < quorum.log.start_offset:
             return  # meanwhile a leader's snapshot took the place of the log; this one goes with the next
         quorum.log.add_snapshot(position)

@@ -76,9 +76,9 @@ class ProducerIds:
 class InitProducerIdHandler:
     """Answers InitProducerId."""
 
-    def __init__(self, broker: Broker, ids: ProducerIds) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._ids = ids
+        self.ids = ProducerIds(broker)
 
     def __call__(
         self, context: RequestContext, _header: RequestHeader, request: InitProducerIdRequest
@@ -86,9 +86,9 @@ class InitProducerIdHandler:
         error = self._refusal(context, request)
         if error is not None:
             return _refused(error)
-        producer_id = self._ids.take()
+        producer_id = self.ids.take()
         if producer_id is None:
-            asking = self._ids.prefetch()
+            asking = self.ids.prefetch()
             return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS) if asking is None else self._wait(asking)
         return _given(producer_id)
 
@@ -110,7 +110,7 @@ class InitProducerIdHandler:
 
     async def _wait(self, asking: asyncio.Task[None]) -> Answer:
         await asyncio.wait([asking], timeout=WAIT_MS_MAX / 1000)
-        producer_id = self._ids.take()
+        producer_id = self.ids.take()
         if producer_id is None:
             return _refused(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return _given(producer_id)
