@@ -28,9 +28,9 @@ from bench.timing import Row
 from quorate.metadata.log_format import encode_record
 from quorate.metadata.records import TopicRecord
 from quorate.node.config import NodeConfig, parse_config
-from quorate.node.controller import ControllerNode
 from quorate.node.format import format_storage, random_cluster_id
 from quorate.node.host import real_host
+from quorate.node.node import Node
 from quorate.protocol.types import Buffer, Uuid
 from quorate.raft.state import Leader
 
@@ -160,7 +160,7 @@ class _Node:
     def __init__(self, node_id: int, config: NodeConfig) -> None:
         self.node_id = node_id
         self._executor = ThreadPoolExecutor(2)
-        self.controller = ControllerNode(real_host(str(node_id), self._executor), config)
+        self.controller = Node(real_host(str(node_id), self._executor), config)
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         state = self.controller.state
         apply = state.apply

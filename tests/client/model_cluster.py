@@ -1,8 +1,8 @@
 """A small cluster that follows Kafka's rules, and breaks connections and promises on demand.
 
-The brokers are servers of ours with real protocol bytes; what they store is shared, plain and in memory, as if
-every write were replicated at once. What goes wrong is decided by a script: the n-th produce request meets the
-n-th misfortune, and after the last one all is well.
+The brokers are servers of ours with real protocol bytes; what they store is shared, plain and in memory, as
+if every write were replicated at once. What goes wrong is decided by a script: the n-th produce request meets
+the n-th misfortune, and after the last one all is well.
 """
 
 from __future__ import annotations

@@ -583,7 +583,10 @@ def test_controllers_of_both_kinds_register_with_each_other(programs, tmp_path):
         with programs.node(cluster.configuration(3), log):
             first = cluster.wait("all registered", lambda: registered(cluster, 1))
             assert cluster.wait_for_leader()["leader_id"] == 1
-            cluster.kill(1, 2)
+            cluster.kill(2)
+            ends = [one["log_end_offset"] for one in cluster.wait_for_leader(1)["voters"]]
+            cluster.wait_until_caught_up(1, 3, beyond=max(ends))  # or 3 could not win the vote of 2
+            cluster.kill(1)
             cluster.start(2)
             assert cluster.wait_for_leader(2, 3)["leader_id"] == 3
             cluster.start(1)

@@ -8,10 +8,10 @@ from quorate.metadata.log_format import decode_record
 from quorate.metadata.records import FeatureLevelRecord
 from quorate.node import snapshots
 from quorate.node.config import parse_config
-from quorate.node.controller import ControllerNode
 from quorate.node.format import format_storage
 from quorate.node.host import real_host
 from quorate.node.metadata_log import MetadataLog
+from quorate.node.node import Node
 from quorate.protocol import batch as batches
 from quorate.protocol.errors import ErrorCode
 from quorate.raft.effects import ReadLog, Reply
@@ -82,7 +82,7 @@ def test_a_node_that_stops_waits_for_a_sync_that_is_under_way(tmp_path, monkeypa
     async def scenario():
         syncs = HeldSyncs(monkeypatch)
         config = await formatted(tmp_path, idle_ms=10)
-        node = ControllerNode(real_host("1"), config)
+        node = Node(real_host("1"), config)
         running = asyncio.create_task(node.run())
         await until(lambda: node.state.position.offset > 3)
         syncs.hold()
@@ -92,7 +92,7 @@ def test_a_node_that_stops_waits_for_a_sync_that_is_under_way(tmp_path, monkeypa
         syncs.release()
         await running  # and nothing was abandoned
 
-        again = ControllerNode(real_host("1"), config)
+        again = Node(real_host("1"), config)
         running = asyncio.create_task(again.run())
         await until(lambda: again.state.position.offset > node.state.position.offset)
         again.stop()
@@ -104,7 +104,7 @@ def test_a_node_that_stops_waits_for_a_sync_that_is_under_way(tmp_path, monkeypa
 def test_the_first_records_are_written_once_however_long_they_take(tmp_path, monkeypatch):
     async def scenario():
         syncs = HeldSyncs(monkeypatch)
-        node = ControllerNode(real_host("1"), await formatted(tmp_path, idle_ms=50))
+        node = Node(real_host("1"), await formatted(tmp_path, idle_ms=50))
         running = asyncio.create_task(node.run())
         await until(lambda: node.state.leadership.leader_id == 1)
         syncs.hold()
@@ -144,7 +144,7 @@ def test_nobody_is_sent_to_what_is_being_deleted(tmp_path, monkeypatch):
     async def scenario():
         config = await formatted(tmp_path, idle_ms=10)
         config.values["metadata.max.retention.bytes"] = 1
-        node = ControllerNode(real_host("1"), config)
+        node = Node(real_host("1"), config)
         running = asyncio.create_task(node.run())
         await until(lambda: node.state.position.offset > 3)
         known_when_deleting = []
@@ -176,7 +176,7 @@ def test_the_fetches_that_commit_a_registration_do_not_wait_for_its_answer(tmp_p
     async def scenario():
         patient = {f"controller.quorum.{what}.timeout.ms": "600000" for what in ("request", "fetch")}
         configs = await formatted_voters(tmp_path, 2, **patient)
-        nodes = [ControllerNode(real_host(str(one.node_id)), one) for one in configs]
+        nodes = [Node(real_host(str(one.node_id)), one) for one in configs]
         running = [asyncio.create_task(node.run()) for node in nodes]
         await until(lambda: all({1, 2} <= node.state.image.controllers.keys() for node in nodes))
         for task in running:
@@ -201,7 +201,7 @@ def test_a_snapshot_that_finds_no_room_is_written_later(tmp_path, monkeypatch):
             await write(log, *args)
 
         monkeypatch.setattr(MetadataLog, "write_snapshot", fail_at_first)
-        node = ControllerNode(real_host("1"), config)
+        node = Node(real_host("1"), config)
         running = asyncio.create_task(node.run())
         await until(lambda: node.replica is not None and len(node.replica.quorum.log.snapshots) > 0)
         assert next(failures, None) is None

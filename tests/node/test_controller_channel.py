@@ -17,10 +17,10 @@ from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Backoff, Connections
 from quorate.net.routes import Route, RouteTable
-from quorate.node.controller import ControllerNode
 from quorate.node.controller_channel import ControllerChannel, KraftControlPlane, patience_ms
 from quorate.node.envelope import serve_envelope
 from quorate.node.host import real_host
+from quorate.node.node import Node
 from quorate.protocol.api.brokers import (
     AllocateProducerIdsRequest,
     AllocateProducerIdsResponse,
@@ -598,7 +598,7 @@ def registration(cluster_id):
 
 def test_a_real_controller_takes_what_is_sent(tmp_path):
     async def scenario():
-        node = ControllerNode(real_host("1"), await formatted(tmp_path, idle_ms=500))
+        node = Node(real_host("1"), await formatted(tmp_path, idle_ms=500))
         running = asyncio.create_task(node.run())
         await node.is_listening.wait()
         async with world() as it:

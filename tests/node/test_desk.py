@@ -13,8 +13,8 @@ from quorate.metadata.errors import ImageError
 from quorate.metadata.image import GROUP
 from quorate.metadata.records import RemoveTopicRecord
 from quorate.node import desk as module
-from quorate.node.controller import ControllerNode
 from quorate.node.host import real_host
+from quorate.node.node import Node
 from quorate.protocol.api.admin import IncrementalAlterConfigsRequest
 from quorate.protocol.api.brokers import (
     AllocateProducerIdsRequest,
@@ -62,7 +62,7 @@ class Running:
 async def running(tmp_path):
     config = await formatted(tmp_path, idle_ms=0)
     config.values["controller.quorum.election.timeout.ms"] = 10
-    node = ControllerNode(real_host("1"), config)
+    node = Node(real_host("1"), config)
     task = asyncio.create_task(node.run())
     await until(lambda: task.done() or 1 in node.state.image.controllers)
     try:

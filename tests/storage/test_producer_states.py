@@ -129,7 +129,8 @@ def test_it_comes_to_the_same_verdicts_as_remembering_everything(
     states = ProducerDraft(committed) if is_draft else committed
     models: dict[int, Naive] = {}
     offset = 0
-    for producer_id, epoch_change, what, count in sends:
+    for producer_id, epoch_change, what, more in sends:
+        count = more
         model = models.setdefault(producer_id, Naive())
         epoch = max(0, model.epoch + epoch_change)
         next_sequence = (model.taken[-1][1] + 1) & LAST if model.taken else first_sequence

@@ -133,8 +133,9 @@ def _are_wrong(timestamps: NDArray[np.int64], config: TopicConfig, wall_ms: int)
     """Which of them are too far from now; to have none is always right."""
     oldest = max(wall_ms - config.timestamp_before_max_ms, _INT64.min)
     newest = min(wall_ms + config.timestamp_after_max_ms, _INT64.max)
-    is_outside: NDArray[np.bool_] = (timestamps < oldest) | (timestamps > newest)
-    return is_outside & (timestamps != NO_TIMESTAMP)
+    are_wrong: NDArray[np.bool_] = (timestamps < oldest) | (timestamps > newest)
+    are_wrong &= timestamps != NO_TIMESTAMP
+    return are_wrong
 
 
 _INT64: Final = np.iinfo(np.int64)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from quorate.broker.control_plane import Assignment, Changes
@@ -30,13 +30,13 @@ __all__ = ["LogShelf", "Replicas"]
 class LogShelf(Protocol):
     """Where the logs of a broker are kept: its log directories."""
 
-    async def open(self, key: TopicPartition, config: TopicConfig, directory_id: Uuid) -> PartitionLog: ...
-    async def delete(self, key: TopicPartition, log: PartitionLog) -> None: ...
-    async def close(self, key: TopicPartition, log: PartitionLog) -> None: ...
+    async def open_log(
+        self, key: TopicPartition, config: TopicConfig, directory_id: Uuid
+    ) -> PartitionLog: ...
+    async def delete_log(self, key: TopicPartition, log: PartitionLog) -> None: ...
     def high_watermark_of(self, key: TopicPartition) -> int: ...
-    def directory_of(self, log: PartitionLog) -> Uuid: ...
-    async def save(self, partitions: list[Partition]) -> None: ...
-    def fail(self, log: PartitionLog, error: StorageError) -> list[Uuid]: ...
+    async def save(self, partitions: Sequence[Partition]) -> None: ...
+    def fail(self, log: PartitionLog, error: StorageError) -> None: ...
 
 
 class Replicas:
@@ -89,7 +89,7 @@ class Replicas:
         partition = self._by_id.get((key.topic_id, key.partition_id))
         if partition is None:
             config = self._config_of(image, key.topic)
-            log = await self._shelf.open(key, config, state.directory_of(self._settings.broker_id))
+            log = await self._shelf.open_log(key, config, state.directory_of(self._settings.broker_id))
             partition = Partition(key, self._around, log, config, self._shelf.high_watermark_of(key))
             self._by_id[key.topic_id, key.partition_id] = partition
             self._by_name[key.topic, key.partition_id] = partition
@@ -108,7 +108,7 @@ class Replicas:
         self._fetchers.forget(partition)
         partition.stop()
         self._logger.info("remove partition=%s", partition.key)
-        await self._shelf.delete(partition.key, partition.log)
+        await self._shelf.delete_log(partition.key, partition.log)
 
     def _configure(self, changes: Changes) -> None:
         names = set(changes.configured)
@@ -177,6 +177,6 @@ class Replicas:
         await self._shelf.save(list(self))
         for partition in list(self):
             try:
-                await self._shelf.close(partition.key, partition.log)
+                await partition.log.close()
             except (StorageError, ApiError) as error:
                 self._logger.error("not closed in order partition=%s reason=%s", partition.key, error)

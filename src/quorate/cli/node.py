@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from quorate.cli.configuration import load_config
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError, NodeConfig
-from quorate.node.controller import ControllerNode
 from quorate.node.host import real_host
+from quorate.node.node import Node
 from quorate.storage.errors import StorageError
 
 __all__ = ["run"]
@@ -46,7 +46,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _run(config: NodeConfig) -> None:
     with ThreadPoolExecutor(_DISK_THREADS, "disk") as executor:
-        node = ControllerNode(real_host(f"{config.node_id}", executor), config)
+        node = Node(real_host(f"{config.node_id}", executor), config)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)

@@ -1,6 +1,6 @@
 """A quorum of production controllers in a simulated world, under faults, watched by checkers.
 
-Voters and observers are `ControllerNode`s, unchanged, with a client beside each that writes numbered
+Voters and observers are `Node`s, unchanged, with a client beside each that writes numbered
 configurations whenever its node leads, and remembers which were acknowledged. Brokers register and vanish,
 topics come and go (`lab.members`), and an administrator adds and removes voters. Faults are drawn from the
 seed; then everything heals, and the cluster must recover.
@@ -30,9 +30,9 @@ from quorate.net.client import ConnectionLost
 from quorate.net.connections import Connections
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import parse_config
-from quorate.node.controller import ControllerNode
 from quorate.node.format import format_storage
 from quorate.node.host import Host
+from quorate.node.node import Node
 from quorate.protocol import batch as batches
 from quorate.protocol.api.admin import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
 from quorate.protocol.api.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
@@ -151,7 +151,7 @@ class QuorumRun:
         self.world = world
         self.names = _names(seed)
         self.ids = {name: int(name[1:]) for name in self.names}
-        self.nodes: dict[str, ControllerNode] = {}
+        self.nodes: dict[str, Node] = {}
         self.cluster_id = CLUSTER_ID
         self.fold = ClusterImage(is_strict=True)  # of what is committed, ahead of every node
         self.acknowledged: list[str] = []
@@ -161,7 +161,7 @@ class QuorumRun:
         self.committed: dict[int, bytes] = {}  # by base offset, what was applied there first
         self.leaders: dict[int, int] = {}
         self._stored_epochs: dict[str, int] = {}
-        self._high_watermarks: dict[str, tuple[ControllerNode, int]] = {}
+        self._high_watermarks: dict[str, tuple[Node, int]] = {}
         self._committed_end = 0
         self._is_formatted: set[str] = set()
         self._next_value = 0
@@ -227,14 +227,14 @@ class QuorumRun:
             voter = self.initial if host.name.startswith("v") else None
             await format_storage(host, config, CLUSTER_ID, initial=voter, ignore_formatted=True)
             self._is_formatted.add(host.name)
-        node = ControllerNode(host, config)
+        node = Node(host, config)
         node.state = _WatchedState(self)
         self.nodes[host.name] = node
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node.run())
             tasks.create_task(self._write(host, node))
 
-    async def _write(self, host: Host, node: ControllerNode) -> None:
+    async def _write(self, host: Host, node: Node) -> None:
         """A client: writes while its node leads, one configuration after the other."""
         await node.is_listening.wait()
         desk = node.desk
@@ -349,7 +349,7 @@ class QuorumRun:
         elif known != self.ids[name]:
             raise Violation(f"epoch {role.epoch} has two leaders: {known} and {self.ids[name]}")
 
-    def _check_high_watermark(self, name: str, node: ControllerNode, value: int) -> None:
+    def _check_high_watermark(self, name: str, node: Node, value: int) -> None:
         same, last = self._high_watermarks.get(name, (node, -1))
         # A new leader knows its high watermark only once it has committed; then it is at least the old one.
         if same is node and value < last:
@@ -419,7 +419,7 @@ class _WatchedState(ClusterState):
         super().apply(batch)
 
 
-def _leads(node: ControllerNode) -> bool:
+def _leads(node: Node) -> bool:
     return node.replica is not None and isinstance(node.replica.quorum.role, Leader)
 
 

@@ -27,7 +27,8 @@ from collections import deque
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Final, cast
 
-from quorate.net.framing import Frame, FrameReader, is_sendable, request_in, write_parts
+from quorate.net.file_sending import BUFFERS, FileSender, TruncatedFileError, is_range, without_ranges
+from quorate.net.framing import JOINED_BYTES_MAX, Frame, FrameReader, joined, request_in, write_parts
 from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
@@ -52,6 +53,7 @@ class Conversation(asyncio.BufferedProtocol):
         "_active_at",
         "_context",
         "_counters",
+        "_has_ranges",
         "_header",
         "_is_closing",
         "_is_eof",
@@ -65,6 +67,7 @@ class Conversation(asyncio.BufferedProtocol):
         "_out_bytes",
         "_reader",
         "_running",
+        "_sender",
         "_server",
         "_transport",
         "_unsent_bytes",
@@ -87,6 +90,8 @@ class Conversation(asyncio.BufferedProtocol):
         # Answers that have not been handed to the transport.
         self._out: list[Sized] = []
         self._out_bytes = 0
+        self._has_ranges = False  # of files, among them
+        self._sender: FileSender | None = None  # from the first range on, where there can be one
         self._next_turn: asyncio.Handle | None = None
         self._is_reading = True
         self._is_writable = True
@@ -130,7 +135,7 @@ class Conversation(asyncio.BufferedProtocol):
         transport = self._transport
         if transport is None:
             return
-        unsent_bytes = transport.get_write_buffer_size()
+        unsent_bytes = self._bytes_under_way(transport)
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes = unsent_bytes
             self._active_at = now
@@ -145,10 +150,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         self._context = RequestContext(self._server.listener, str(peer[0]), int(peer[1]), "")
-        limits = self._limits
-        self._transport.set_write_buffer_limits(
-            high=limits.write_buffer_high_bytes, low=limits.write_buffer_low_bytes
-        )
+        self._limit_write_buffer(self._transport)
         refusal = self._server.admit(self)
         if refusal is not None:
             self._log(refusal)
@@ -159,6 +161,9 @@ class Conversation(asyncio.BufferedProtocol):
         self._is_closing = True
         self._waiting.clear()
         self._out.clear()
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
         if self._next_turn is not None:
             self._next_turn.cancel()
         if self._running is not None:
@@ -184,14 +189,17 @@ class Conversation(asyncio.BufferedProtocol):
         self._is_eof = self._is_last = True
         self._active_at = self._loop.time()
         self._expect_the_end()
-        return bool(self._waiting) or self._running is not None
+        return bool(self._waiting) or self._running is not None or self._is_sending
 
     def pause_writing(self) -> None:
         self._is_writable = False
 
     def resume_writing(self) -> None:
-        self._is_writable = True
         self._active_at = self._loop.time()
+        if self._sender is not None and self._sender.is_busy:
+            self._sender.drained()
+            return
+        self._is_writable = True
         # Not at once: a transport may call this from within the write that `_serve` is doing.
         self._serve_soon()
 
@@ -305,8 +313,12 @@ class Conversation(asyncio.BufferedProtocol):
         size_bytes = len(parts[0])
         for part in parts[1:]:
             size_bytes += len(part)
-            if not is_sendable(part):
-                raise TypeError(f"a part of the response is a {type(part).__name__}, which cannot be sent")
+            if not isinstance(part, BUFFERS):
+                if not is_range(part):
+                    raise TypeError(
+                        f"a part of the response is a {type(part).__name__}, which cannot be sent"
+                    )
+                self._has_ranges = True
         if size_bytes - _SIZE_BYTES > self._limits.response_bytes_max:
             raise ValueError(f"a response of {size_bytes} bytes")
         self._counters.responses += 1
@@ -320,7 +332,66 @@ class Conversation(asyncio.BufferedProtocol):
         out_bytes, self._out_bytes = self._out_bytes, 0
         if self._transport is not None and not self._transport.is_closing():
             self._counters.bytes_sent += out_bytes
-            write_parts(self._transport, parts)
+            if self._has_ranges or self._is_sending:
+                self._send(self._transport, parts)
+            else:
+                write_parts(self._transport, parts)
+
+    # Ranges of files
+
+    @property
+    def _is_sending(self) -> bool:
+        """Whether ranges of files are on their way. Everything else waits behind them."""
+        return self._sender is not None and self._sender.is_busy
+
+    def _bytes_under_way(self, transport: asyncio.Transport) -> int:
+        sender_bytes = 0 if self._sender is None else self._sender.unsent_bytes
+        return transport.get_write_buffer_size() + sender_bytes
+
+    def _limit_write_buffer(self, transport: asyncio.Transport) -> None:
+        limits = self._limits
+        transport.set_write_buffer_limits(
+            high=limits.write_buffer_high_bytes, low=limits.write_buffer_low_bytes
+        )
+
+    def _send(self, transport: asyncio.Transport, parts: list[Sized]) -> None:
+        """Writes parts with ranges of files among them, or behind some."""
+        self._has_ranges = False
+        if self._sender is None:
+            self._sender = FileSender.of(transport, self._loop, self._has_sent, self._cannot_send)
+        sender = self._sender
+        try:
+            if sender is None:
+                write_parts(transport, without_ranges(parts))
+                return
+            parts = joined(without_ranges(parts, JOINED_BYTES_MAX))
+        except TruncatedFileError as error:
+            self._cannot_send(error)
+            return
+        if sender.is_busy or any(map(is_range, parts)):
+            sender.send(parts)
+            self._is_writable = self._is_writable and not sender.is_busy
+        else:
+            write_parts(transport, parts)
+
+    def _has_sent(self) -> None:
+        """What was waited for has left."""
+        self._active_at = self._loop.time()
+        if self._transport is None:
+            return
+        self._limit_write_buffer(self._transport)
+        self._is_writable = True
+        if self._is_closing:
+            self._transport.close()
+        else:
+            self._serve_soon()
+
+    def _cannot_send(self, error: Exception) -> None:
+        """The connection is lost, or an answer cannot be completed."""
+        if isinstance(error, TruncatedFileError):
+            self._counters.failed += 1
+            self._log(f"an answer cannot be sent: {error}")
+        self.abort()
 
     def _regulate(self) -> None:
         """Stops reading when too much is waiting, and goes on when half of that is left."""
@@ -381,12 +452,13 @@ class Conversation(asyncio.BufferedProtocol):
         self._flush()
         self._is_closing = True
         if self._transport is not None:
-            self._transport.close()
+            if not self._is_sending:
+                self._transport.close()
             self._expect_the_end()
 
     def _expect_the_end(self) -> None:
         """An end that waits for a handler or for the peer does not wait for ever."""
-        unsent = self._transport is not None and self._transport.get_write_buffer_size() > 0
+        unsent = self._transport is not None and self._bytes_under_way(self._transport) > 0
         if unsent or self._waiting or self._running is not None:
             self._server.watch(self.expires_at())
 

@@ -21,6 +21,7 @@ import struct
 from collections.abc import Sequence, Sized
 from typing import Final, cast
 
+from quorate.net.file_sending import BUFFERS, is_range
 from quorate.protocol.api import request_class
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.codec import decode_prefix
@@ -29,13 +30,13 @@ from quorate.protocol.frame import decode_request, decode_request_header
 from quorate.protocol.message import Request
 from quorate.protocol.types import Buffer
 
-__all__ = ["Frame", "FrameReader", "is_sendable", "request_in", "write_parts"]
+__all__ = ["JOINED_BYTES_MAX", "Frame", "FrameReader", "is_sendable", "joined", "request_in", "write_parts"]
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
 
 # Below this, copying a part costs less than handing it to the transport by itself.
-_JOINED_BYTES_MAX: Final = 16 * 1024
+JOINED_BYTES_MAX: Final = 16 * 1024
 
 
 # A buffer, a begin and an end: the frame, without its size, is `buffer[begin:end]`.
@@ -152,29 +153,35 @@ def request_in(buffer: bytearray, begin: int, end: int) -> tuple[RequestHeader, 
         return header, request
 
 
-# How the parts of a response leave. A range of a file will be sent from here, by whatever means the transport
-# has; today every part is a buffer.
+# How the parts of a response leave that are buffers. For ranges of files see `file_sending`.
 
 
 def is_sendable(part: Sized) -> bool:
-    """Whether `write_parts` knows what to do with this."""
-    return isinstance(part, (bytearray, bytes, memoryview))
+    """Whether there is a way to send this."""
+    return isinstance(part, BUFFERS) or is_range(part)
 
 
 def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:
     """Hands the parts of one or several responses to a transport, in as few writes as make sense.
 
-    Small neighbours are joined. Large parts stay what they are; nobody may change them after this.
+    All of them are buffers. Large ones stay what they are; nobody may change them after this.
     """
-    buffers = cast("list[Buffer]", parts)
-    if len(buffers) == 1:
-        transport.write(buffers[0])
-        return
-    writes: list[Buffer] = []
+    writes = cast("list[Buffer]", joined(parts))
+    if len(writes) == 1:
+        transport.write(writes[0])
+    else:
+        transport.writelines(writes)
+
+
+def joined(parts: list[Sized]) -> list[Sized]:
+    """The same parts, small neighbours in one. Small ones must be buffers."""
+    if len(parts) == 1:
+        return parts
+    writes: list[Sized] = []
     small: list[Buffer] = []
-    for part in buffers:
-        if len(part) <= _JOINED_BYTES_MAX:
-            small.append(part)
+    for part in parts:
+        if len(part) <= JOINED_BYTES_MAX:
+            small.append(cast("Buffer", part))
             continue
         if small:
             writes.append(b"".join(small))
@@ -182,10 +189,7 @@ def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:
         writes.append(part)
     if small:
         writes.append(small[0] if len(small) == 1 else b"".join(small))
-    if len(writes) == 1:
-        transport.write(writes[0])
-    else:
-        transport.writelines(writes)
+    return writes
 
 
 def _refusal(size: int, frame_bytes_max: int) -> ProtocolError:

@@ -27,9 +27,9 @@ from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.touched import Touched
 from quorate.net.connections import Address, Connections
-from quorate.net.routes import Handler, RequestContext, Route, RouteTable
+from quorate.net.routes import Handler, RequestContext
 from quorate.net.server import Server
-from quorate.node.broker_routes import broker_routes
+from quorate.node.broker_routes import BrokerRoutes
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.controller_channel import ControllerChannel, KraftControlPlane, follower_epochs
@@ -54,14 +54,14 @@ class BrokerRole:
         config: NodeConfig,
         replica: Replica,
         state: ClusterState,
-        connections: Connections,
+        connections: Callable[[], Connections],
         saw: Callable[[Sequence[Event]], None],
     ) -> None:
         self._host = host
         self._config = config
         self._replica = replica
         self._state = state
-        self._connections = connections
+        self._connections = connections  # makes a set of its own for each purpose
         self._saw = saw
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
         self._image: ClusterImage | None = None  # the one that was published last
@@ -83,6 +83,8 @@ class BrokerRole:
             closing.push_async_callback(shelf.close_directories)
             channel = self._channel()
             broker, proposals, fetchers = self._assemble(shelf)
+            control_plane = broker.control_plane
+            assert isinstance(control_plane, KraftControlPlane)
             servers = await self._listen(broker, closing)
             lifecycle = Lifecycle(
                 self._registration(shelf, servers), self._config.lifecycle_settings, chance=self._host.random
@@ -105,7 +107,7 @@ class BrokerRole:
                         broker.replicas.watch_followers(),
                         broker.replicas.save_high_watermarks(),
                         broker.replicas.enforce_retention(),
-                        broker.control_plane.run(),  # type: ignore[attr-defined]
+                        control_plane.run(),
                     )
                 ]
                 await membership.run()
@@ -128,7 +130,7 @@ class BrokerRole:
 
     def _channel(self) -> ControllerChannel:
         return ControllerChannel(
-            self._connections, lambda: self._replica.quorum.leader_endpoint, self._host.random
+            self._connections(), lambda: self._replica.quorum.leader_endpoint, self._host.random
         )
 
     def _assemble(self, shelf: DirectoryShelf) -> tuple[Broker, IsrProposals, Fetchers]:
@@ -150,7 +152,7 @@ class BrokerRole:
         proposals = IsrProposals(control_plane)
         fetchers = Fetchers(
             settings.broker_id,
-            self._connections,
+            self._connections(),
             self._config.fetcher_settings,
             self._address_of,
             self._broker_epoch,
@@ -172,12 +174,12 @@ class BrokerRole:
 
     async def _listen(self, broker: Broker, closing: AsyncExitStack) -> list[Server]:
         servers = []
+        assert isinstance(broker.control_plane, KraftControlPlane)
+        routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state)
+        closing.push_async_callback(routes.creation.close)
         for listener in self._config.broker_listeners:
-            routes = [
-                Route(one.request, self._when_serving(one.handler), one.versions, one.advertised)
-                for one in broker_routes(broker, listener.name, self._replica)
-            ]
-            server = Server(listener.name, RouteTable(routes, broker_routes.features(broker)))
+            table = routes.table(self._when_serving)
+            server = Server(listener.name, table, limits=self._config.limits)
             await server.start(listener.host or None, listener.port)
             closing.push_async_callback(server.close, timeout_ms=0)
             self.ports[listener.name] = server.port

@@ -246,13 +246,11 @@ class Segment:
         self.is_sealed = True
 
     def truncate(self, offset: int) -> None:
-        """Drops the batch that holds `offset`, and all that follow."""
+        """Drops the batch that holds `offset`, and all that follow; more, if a batch before it is damaged."""
         self.is_sealed = False
         if offset < self.next_offset:
-            found = self._locate(offset)
-            if found is not None:
-                position, header = found
-                self._cut(position, header.base_offset)
+            place = self._place_to_cut(offset)
+            self._cut(place.position, place.offset)
             self._read_tail()
 
     def take_unsynced(self) -> list[File]:
@@ -338,6 +336,21 @@ class Segment:
                 if header.last_offset >= offset:
                     return Place(position, header.base_offset)
         return found or Place(self._log.size(), self.next_offset)
+
+    def _place_to_cut(self, offset: int) -> Place:
+        """Where the batch begins that holds an offset, or a damaged one before it."""
+        try:
+            return self.place_of(offset)
+        except DamagedBatchError:
+            place = Place(0, self.base_offset)
+            try:
+                for position, header in self._headers_from(0):
+                    if header.last_offset >= offset:
+                        break
+                    place = Place(position + header.size_bytes, header.next_offset)
+            except DamagedBatchError:
+                pass
+            return place
 
     def _place_before(self, end: int) -> Place:
         """The last place at or before a position, which is not behind the end."""

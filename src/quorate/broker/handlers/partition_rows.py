@@ -7,7 +7,7 @@ a thousand topics, cost a handful of array operations.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,8 +30,9 @@ _ITEM_BYTES: Final = 4  # of arrays of ids
 _WITH_LISTENER_ERRORS: Final = 6  # of Metadata: before, there is no leader where there is no listener
 
 Column = NDArray[Any]
-Columns = Mapping[str, Column | Ragged | int]
+Columns = dict[str, Column | Ragged | int]
 Described = list[Any] | PreEncoded
+EncodeMany = Callable[[Rows, Column], tuple[PreEncoded, Columns]]
 
 _Metadata = MetadataResponse.Topic.Partition
 _Description = DescribeTopicPartitionsResponse.Topic.Partition
@@ -54,9 +55,10 @@ def described_partitions(
     def one(partition_id: int, state: Partition) -> _Metadata:
         return _metadata_of(image, reachable, partition_id, state, version)
 
-    def many(rows: Rows, partition_ids: Column) -> tuple[PreEncoded, Column]:
-        columns = _metadata_columns(image, reachable, rows, version) | {"partition_index": partition_ids}
-        return encode_rows(_Metadata, MetadataResponse, version, columns), _items(columns)
+    def many(rows: Rows, partition_ids: Column) -> tuple[PreEncoded, Columns]:
+        columns = _metadata_columns(image, reachable, rows, version)
+        columns["partition_index"] = partition_ids
+        return encode_rows(_Metadata, MetadataResponse, version, columns), columns
 
     return _described(image, parts, one, many)
 
@@ -67,9 +69,10 @@ def described_page(image: ClusterImage, reachable: Reachable, parts: Sequence[Pa
     def one(partition_id: int, state: Partition) -> _Description:
         return _description_of(reachable, partition_id, state)
 
-    def many(rows: Rows, partition_ids: Column) -> tuple[PreEncoded, Column]:
-        columns = _description_columns(reachable, rows) | {"partition_index": partition_ids}
-        return encode_rows(_Description, DescribeTopicPartitionsResponse, 0, columns), _items(columns)
+    def many(rows: Rows, partition_ids: Column) -> tuple[PreEncoded, Columns]:
+        columns = _description_columns(reachable, rows)
+        columns["partition_index"] = partition_ids
+        return encode_rows(_Description, DescribeTopicPartitionsResponse, 0, columns), columns
 
     return _described(image, parts, one, many)
 
@@ -145,7 +148,7 @@ def _metadata_columns(image: ClusterImage, reachable: Reachable, rows: Rows, ver
         )
         code = np.where(is_led, code, without)
         leader = np.where(is_led, leader, np.int32(_NO_LEADER))
-    columns: dict[str, Column | Ragged | int] = {
+    columns: Columns = {
         "error_code": code,
         "leader_id": leader,
         "leader_epoch": block.leader_epoch[index],
@@ -153,7 +156,7 @@ def _metadata_columns(image: ClusterImage, reachable: Reachable, rows: Rows, ver
         "isr_nodes": Ragged(replicas, in_sync),
     }
     if version >= 5:
-        columns["offline_replicas"] = Ragged(replicas, reachable.offline_among(rows, replicas))
+        columns["offline_replicas"] = _offline_column(reachable, rows, replicas)
     return columns
 
 
@@ -169,8 +172,15 @@ def _description_columns(reachable: Reachable, rows: Rows) -> Columns:
         "isr_nodes": Ragged(replicas, _bits(block, block.isr[index])),
         "eligible_leader_replicas": Ragged(replicas, _bits(block, block.elr[index])),
         "last_known_elr": Ragged(last_known[:, None], last_known[:, None] >= 0),
-        "offline_replicas": Ragged(replicas, reachable.offline_among(rows, replicas)),
+        "offline_replicas": _offline_column(reachable, rows, replicas),
     }
+
+
+def _offline_column(reachable: Reachable, rows: Rows, replicas: Column) -> Ragged:
+    is_offline = reachable.offline_among(rows, replicas)
+    if not is_offline.any():
+        return Ragged(replicas[:, :0], is_offline[:, :0])  # nothing to be left out, row by row
+    return Ragged(replicas, is_offline)
 
 
 def _bits(block: Block, masks: Column) -> NDArray[np.bool_]:
@@ -180,11 +190,6 @@ def _bits(block: Block, masks: Column) -> NDArray[np.bool_]:
     return marked
 
 
-def _items(columns: Columns) -> Column:
-    """How many items the arrays of each row have together."""
-    return sum(one.chosen.sum(axis=1) for one in columns.values() if isinstance(one, Ragged))  # type: ignore[return-value]
-
-
 # Topics
 
 
@@ -192,7 +197,7 @@ def _described(
     image: ClusterImage,
     parts: Sequence[Part],
     one: Callable[[int, Partition], Any],
-    many: Callable[[Rows, Column], tuple[PreEncoded, Column]],
+    many: EncodeMany,
 ) -> list[Described]:
     if sum(part.end - part.first for part in parts) <= FEW:
         return [list(_one_by_one(image, part, one)) for part in parts]
@@ -220,7 +225,7 @@ def _one_by_one(image: ClusterImage, part: Part, one: Callable[[int, Partition],
 def _together(
     block: Block,
     places: Sequence[tuple[int, int, int]],
-    many: Callable[[Rows, Column], tuple[PreEncoded, Column]],
+    many: EncodeMany,
 ) -> list[PreEncoded]:
     """Parts of runs in one block: where the run starts, and from where to where in it."""
     starts, firsts, ends = np.array(places, np.int64).T
@@ -233,15 +238,19 @@ def _together(
     if not is_there.all():  # ids that were skipped
         index, partition_ids, numbers = index[is_there], partition_ids[is_there], numbers[is_there]
         counts = np.bincount(numbers, minlength=len(places))
-    encoded, items = many(Rows(block, index), partition_ids)
-    # Beside the items of their arrays all rows are of one size.
-    sizes = items * _ITEM_BYTES
-    if len(sizes):
+    encoded, columns = many(Rows(block, index), partition_ids)
+    return [encoded] if len(places) == 1 else list(_cut(encoded, columns, counts))
+
+
+def _cut(encoded: PreEncoded, columns: Columns, counts: Column) -> Iterator[PreEncoded]:
+    """Rows that were encoded together, so many for each part."""
+    arrays = [one.chosen.sum(axis=1) for one in columns.values() if isinstance(one, Ragged)]
+    sizes = np.sum(arrays, axis=0) * _ITEM_BYTES
+    if len(sizes):  # beside the items of their arrays all rows are of one size
         sizes += (len(encoded.data) - int(sizes.sum())) // len(sizes)
     row_ends = np.concatenate([[0], np.cumsum(sizes)])
     part_ends = row_ends[np.cumsum(counts)].tolist()
-    data, begin, parts = memoryview(encoded.data), 0, []
+    data, begin = memoryview(encoded.data), 0
     for count, end in zip(counts.tolist(), part_ends, strict=True):
-        parts.append(PreEncoded(count, data[begin:end]))
+        yield PreEncoded(count, data[begin:end])
         begin = end
-    return parts

@@ -1,0 +1,341 @@
+"""What is set, and where it comes from: configurations, quotas, access rights, credentials.
+
+Everything is answered from this broker's image of the cluster. The file of a node is known to that node only,
+so configurations of a broker are asked of the broker itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from quorate.broker.handlers.metadata import CLUSTER_NAME
+from quorate.broker.listeners import Reachable
+from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.controller.acls import describe_acls
+from quorate.controller.client_quotas import describe_client_quotas
+from quorate.controller.config_definitions import BROKER_CONFIGS, CLUSTER_CONFIGS, broker_definition
+from quorate.controller.config_descriptions import BROKER_LOGGER, broker_id_of, describe_configs
+from quorate.controller.config_types import ConfigType, Definition
+from quorate.controller.scram import describe_user_scram_credentials
+from quorate.controller.settings import ControllerSettings
+from quorate.metadata.image import BROKER, CLIENT_METRICS, CLUSTER_DEFAULT, GROUP, TOPIC, ClusterImage
+from quorate.net.routes import RequestContext, Route
+from quorate.protocol.api.admin import (
+    DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.api.security import (
+    DescribeAclsRequest,
+    DescribeAclsResponse,
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
+)
+from quorate.protocol.errors import ApiError, ErrorCode
+
+__all__ = ["STATIC_CONFIGS", "Describing"]
+
+# Where a value comes from; the numbers stand in replies.
+_DYNAMIC_BROKER: Final = 2
+_DYNAMIC_DEFAULT: Final = 3
+_STATIC: Final = 4
+_DEFAULT: Final = 5
+_DYNAMIC_LOGGER: Final = 6
+
+_LOGGERS: Final = "quorate"
+_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL", "NOTSET": "TRACE"}  # as Kafka's tools call them
+_LISTED: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+
+_Result = DescribeConfigsResponse.Result
+_Described = DescribeConfigsResponse.Result.ResourceResult
+_Asked = DescribeConfigsRequest.Resource
+
+_FORBIDDEN: Final = {
+    ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+}
+
+
+def _static(kind: ConfigType, default: str | None = None) -> Definition:
+    return Definition(kind, default)
+
+
+# What only the file of a node can say, and a running node does not change.
+# fmt: off
+STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
+    "advertised.listeners": _static(ConfigType.LIST),
+    "auto.create.topics.enable": _static(ConfigType.BOOLEAN, "true"),
+    "auto.leader.rebalance.enable": _static(ConfigType.BOOLEAN, "true"),
+    "broker.heartbeat.interval.ms": _static(ConfigType.INT, "2000"),
+    "broker.rack": _static(ConfigType.STRING),
+    "broker.session.timeout.ms": _static(ConfigType.INT, "9000"),
+    "connections.max.idle.ms": _static(ConfigType.LONG, "600000"),
+    "controlled.shutdown.enable": _static(ConfigType.BOOLEAN, "true"),
+    "controller.listener.names": _static(ConfigType.LIST),
+    "controller.quorum.bootstrap.servers": _static(ConfigType.LIST, ""),
+    "controller.quorum.voters": _static(ConfigType.LIST, ""),
+    "default.replication.factor": _static(ConfigType.INT, "1"),
+    "delegation.token.expiry.time.ms": _static(ConfigType.LONG, "86400000"),
+    "delegation.token.max.lifetime.ms": _static(ConfigType.LONG, "604800000"),
+    "delegation.token.secret.key": _static(ConfigType.PASSWORD),
+    "delete.topic.enable": _static(ConfigType.BOOLEAN, "true"),
+    "fetch.max.bytes": _static(ConfigType.INT, str(55 << 20)),
+    "inter.broker.listener.name": _static(ConfigType.STRING),
+    "log.dir": _static(ConfigType.STRING),
+    "log.dirs": _static(ConfigType.LIST),
+    "log.retention.check.interval.ms": _static(ConfigType.LONG, "300000"),
+    "log.retention.hours": _static(ConfigType.INT, "168"),
+    "log.retention.minutes": _static(ConfigType.INT),
+    "log.roll.hours": _static(ConfigType.INT, "168"),
+    "log.roll.jitter.hours": _static(ConfigType.INT, "0"),
+    "max.incremental.fetch.session.cache.slots": _static(ConfigType.INT, "1000"),
+    "metadata.log.dir": _static(ConfigType.STRING),
+    "node.id": _static(ConfigType.INT),
+    "num.partitions": _static(ConfigType.INT, "1"),
+    "offsets.topic.num.partitions": _static(ConfigType.INT, "50"),
+    "offsets.topic.replication.factor": _static(ConfigType.SHORT, "3"),
+    "process.roles": _static(ConfigType.LIST),
+    "replica.fetch.max.bytes": _static(ConfigType.INT, "1048576"),
+    "replica.fetch.wait.max.ms": _static(ConfigType.INT, "500"),
+    "replica.lag.time.max.ms": _static(ConfigType.LONG, "30000"),
+    "request.timeout.ms": _static(ConfigType.INT, "30000"),
+    "socket.request.max.bytes": _static(ConfigType.INT, str(100 << 20)),
+    "transaction.state.log.min.isr": _static(ConfigType.INT, "2"),
+    "transaction.state.log.num.partitions": _static(ConfigType.INT, "50"),
+    "transaction.state.log.replication.factor": _static(ConfigType.SHORT, "3"),
+}
+# fmt: on
+
+
+class Found(NamedTuple):
+    """A value that is given somewhere."""
+
+    value: str | None
+    source: int
+
+
+class Describing:
+    """`routes` are the requests that only read. `file` is what the node's own file says, text by key."""
+
+    def __init__(self, broker: Broker, file: Mapping[str, str]) -> None:
+        self._broker = broker
+        self._file = file
+        settings = broker.settings
+        self._of_topics = ControllerSettings(
+            node_id=settings.broker_id, cluster_id=settings.cluster_id, topic_defaults=settings.topic_defaults
+        )
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(DescribeConfigsRequest, self.describe_configs),
+            Route(ListConfigResourcesRequest, self.list_config_resources),
+            Route(DescribeClientQuotasRequest, self.describe_client_quotas),
+            Route(DescribeUserScramCredentialsRequest, self.describe_user_scram_credentials),
+            Route(DescribeAclsRequest, self.describe_acls),
+        ]
+
+    # Configurations
+
+    def describe_configs(
+        self, context: RequestContext, _header: RequestHeader, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse:
+        results = [self._result(context, one, request) for one in request.resources]
+        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+    def _result(
+        self, context: RequestContext, asked: _Asked, request: DescribeConfigsRequest
+    ) -> DescribeConfigsResponse.Result:
+        kind = {TOPIC: ResourceKind.TOPIC, GROUP: ResourceKind.GROUP}.get(
+            asked.resource_type, ResourceKind.CLUSTER
+        )
+        name = CLUSTER_NAME if kind == ResourceKind.CLUSTER else asked.resource_name
+        if not self._broker.authorize(context, Operation.DESCRIBE_CONFIGS, kind, name):
+            return _failed(asked, _FORBIDDEN[kind], "this takes DESCRIBE_CONFIGS")
+        try:
+            if asked.resource_type == BROKER:
+                return _described(asked, self._of_broker(asked.resource_name), request.include_synonyms)
+            if asked.resource_type == BROKER_LOGGER:
+                self._check_is_us(asked.resource_name)
+                return _logger_levels(asked)
+        except ApiError as error:
+            return _failed(asked, error.code, error.message)
+        one = DescribeConfigsRequest(resources=[asked], include_synonyms=request.include_synonyms)
+        return describe_configs(self._broker.image, self._of_topics, one).results[0]
+
+    def _of_broker(self, name: str) -> dict[str, list[Found]]:
+        """What is given for each key, what counts first."""
+        image = self._broker.image
+        cluster = image.configs.get(CLUSTER_DEFAULT, {})
+        if not name:
+            return {key: [Found(value, _DYNAMIC_DEFAULT)] for key, value in sorted(cluster.items())}
+        self._check_is_us(name)
+        layers = [
+            (image.configs.get((BROKER, name), {}), _DYNAMIC_BROKER),
+            (cluster, _DYNAMIC_DEFAULT),
+            (self._file, _STATIC),
+        ]
+        known = {**STATIC_CONFIGS, **CLUSTER_CONFIGS, **BROKER_CONFIGS}
+        found = {}
+        for key in sorted({*known, *(key for values, _ in layers for key in values)}):
+            given = [Found(values[key], source) for values, source in layers if key in values]
+            definition = _definition(key)
+            if definition is not None and definition.default is not None:
+                given.append(Found(definition.default, _DEFAULT))
+            found[key] = given
+        return found
+
+    def _check_is_us(self, name: str) -> None:
+        me = self._broker.settings.broker_id
+        if not name or broker_id_of(name) != me:
+            reason = f"this is broker {me}: what is set for broker {name!r} must be asked of that one"
+            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+
+    def list_config_resources(
+        self, context: RequestContext, header: RequestHeader, request: ListConfigResourcesRequest
+    ) -> ListConfigResourcesResponse:
+        """What has configurations of its own, or could have. Version 0 knows of client metrics only."""
+        response = ListConfigResourcesResponse(throttle_time_ms=0, error_code=0, config_resources=[])
+        if not self._may(context, Operation.DESCRIBE_CONFIGS):
+            response.error_code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return response
+        listed = _LISTED if header.request_api_version > 0 else (CLIENT_METRICS,)
+        wanted = set(request.resource_types or listed)
+        if not wanted.issubset(listed):
+            response.error_code = ErrorCode.UNSUPPORTED_VERSION
+            return response
+        resource = ListConfigResourcesResponse.ConfigResource
+        response.config_resources = [
+            resource(resource_name=name, resource_type=kind)
+            for kind in listed
+            if kind in wanted
+            for name in _names(self._broker.image, kind, context.listener)
+        ]
+        return response
+
+    # Everything else
+
+    def describe_client_quotas(
+        self, context: RequestContext, _header: RequestHeader, request: DescribeClientQuotasRequest
+    ) -> DescribeClientQuotasResponse:
+        if not self._may(context, Operation.DESCRIBE_CONFIGS):
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return DescribeClientQuotasResponse(
+                throttle_time_ms=0, error_code=code, error_message=None, entries=None
+            )
+        return describe_client_quotas(self._broker.image, request)
+
+    def describe_user_scram_credentials(
+        self, context: RequestContext, _header: RequestHeader, request: DescribeUserScramCredentialsRequest
+    ) -> DescribeUserScramCredentialsResponse:
+        if not self._may(context, Operation.DESCRIBE):
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return DescribeUserScramCredentialsResponse(
+                throttle_time_ms=0, error_code=code, error_message=None, results=[]
+            )
+        return describe_user_scram_credentials(self._broker.image, request)
+
+    def describe_acls(
+        self, context: RequestContext, _header: RequestHeader, request: DescribeAclsRequest
+    ) -> DescribeAclsResponse:
+        if not self._may(context, Operation.DESCRIBE):
+            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            return DescribeAclsResponse(throttle_time_ms=0, error_code=code, error_message=None, resources=[])
+        return describe_acls(self._broker.image, request)
+
+    def _may(self, context: RequestContext, operation: int) -> bool:
+        return self._broker.authorize(context, operation, ResourceKind.CLUSTER, CLUSTER_NAME)
+
+
+def _definition(key: str) -> Definition | None:
+    return broker_definition(key) or STATIC_CONFIGS.get(key)
+
+
+def _described(asked: _Asked, found: Mapping[str, Sequence[Found]], with_synonyms: bool) -> _Result:
+    """A broker's configurations. What we do not know may well be secret, and is not shown."""
+    wanted = asked.configuration_keys
+    configs = []
+    for key, given in found.items():
+        if wanted and key not in wanted:
+            continue
+        definition = _definition(key)
+        is_sensitive = definition is None or definition.is_sensitive
+        synonyms = [
+            _Described.Synonym(name=key, value=None if is_sensitive else one.value, source=one.source)
+            for one in given
+        ]
+        configs.append(
+            _Described(
+                name=key,
+                value=None if is_sensitive or not given else given[0].value,
+                read_only=broker_definition(key) is None,
+                config_source=given[0].source if given else _DEFAULT,
+                is_sensitive=is_sensitive,
+                synonyms=synonyms if with_synonyms else [],
+                config_type=definition.type if definition else ConfigType.UNKNOWN,
+                documentation=None,
+            )
+        )
+    return _answer(asked, configs)
+
+
+def _logger_levels(asked: _Asked) -> _Result:
+    """Loggers of this process and their levels, as set or as inherited."""
+    wanted = asked.configuration_keys
+    configs: list[Any] = []
+    for name in _logger_names():
+        if wanted and name not in wanted:
+            continue
+        level = logging.getLevelName(logging.getLogger(name).getEffectiveLevel())
+        configs.append(
+            _Described(
+                name=name,
+                value=_LEVELS.get(level, level),
+                read_only=True,
+                config_source=_DYNAMIC_LOGGER,
+                is_sensitive=False,
+                config_type=ConfigType.STRING,
+                documentation=None,
+            )
+        )
+    return _answer(asked, configs)
+
+
+def _logger_names() -> Iterator[str]:
+    yield _LOGGERS
+    yield from sorted(name for name in logging.root.manager.loggerDict if name.startswith(f"{_LOGGERS}."))
+
+
+def _answer(asked: _Asked, configs: list[_Described]) -> _Result:
+    return _Result(
+        error_code=ErrorCode.NONE,
+        error_message=None,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=configs,
+    )
+
+
+def _failed(asked: _Asked, code: ErrorCode, message: str) -> _Result:
+    return _Result(
+        error_code=code,
+        error_message=message,
+        resource_type=asked.resource_type,
+        resource_name=asked.resource_name,
+        configs=[],
+    )
+
+
+def _names(image: ClusterImage, kind: int, listener: str) -> list[str]:
+    """The resources of a kind: topics and brokers that there are, others that have configurations."""
+    if kind == TOPIC:
+        return sorted(image.topics.by_name)
+    if kind in (BROKER, BROKER_LOGGER):
+        return [str(one) for one in Reachable(image, listener).endpoints]
+    return sorted(name for of_kind, name in image.configs if of_kind == kind)

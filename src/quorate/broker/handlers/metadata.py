@@ -1,0 +1,407 @@
+"""What clients ask first: which brokers are there, which topics, and who leads their partitions.
+
+Everything is answered from this broker's image of the cluster, for the listener that the client came in by.
+Topics that a client may not see look as if they did not exist, or are left out where all are asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, cast
+
+from quorate.broker.handlers.partition_rows import Described, Part, described_page, described_partitions
+from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS, TopicCreation
+from quorate.broker.listeners import Reachable
+from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.controller.topic_names import check_name
+from quorate.metadata.topics import Topic
+from quorate.net.routes import RequestContext, Route
+from quorate.protocol.api.admin import DescribeClusterRequest, DescribeClusterResponse
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.api.topics import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import ZERO_UUID, Uuid
+
+__all__ = ["CLUSTER_NAME", "Metadata", "authorized_operations"]
+
+CLUSTER_NAME: Final = "kafka-cluster"  # as a resource, every cluster is called so
+PAGE_PARTITIONS_MAX: Final = 2000  # max.request.partition.size.limit
+_NOT_ASKED: Final = -0x80000000
+_NO_CONTROLLER: Final = -1
+_BY_ID_SINCE: Final = 12
+_BROKERS, _CONTROLLERS = 1, 2  # the endpoint types of DescribeCluster
+
+# What can be done to a resource, as bits are set for it.
+_OPERATIONS: Final = {
+    ResourceKind.TOPIC: (
+        Operation.READ,
+        Operation.WRITE,
+        Operation.CREATE,
+        Operation.DELETE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceKind.GROUP: (
+        Operation.READ,
+        Operation.DELETE,
+        Operation.DESCRIBE,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+    ),
+    ResourceKind.CLUSTER: (
+        Operation.CREATE,
+        Operation.ALTER,
+        Operation.DESCRIBE,
+        Operation.CLUSTER_ACTION,
+        Operation.DESCRIBE_CONFIGS,
+        Operation.ALTER_CONFIGS,
+        Operation.IDEMPOTENT_WRITE,
+    ),
+}
+
+_Topic = MetadataResponse.Topic
+_TopicPage = DescribeTopicPartitionsResponse.Topic
+
+
+def authorized_operations(broker: Broker, context: RequestContext, kind: int, name: str) -> int:
+    """What an asker may do to a resource, as bits."""
+    allowed = [one for one in _OPERATIONS[kind] if broker.authorize(context, one, kind, name)]
+    return sum(1 << one for one in allowed)
+
+
+class Metadata:
+    """`routes` are Metadata, DescribeTopicPartitions and DescribeCluster."""
+
+    def __init__(self, broker: Broker, creation: TopicCreation) -> None:
+        self._broker = broker
+        self._creation = creation
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(MetadataRequest, self.metadata),
+            Route(DescribeTopicPartitionsRequest, self.describe_topic_partitions),
+            Route(DescribeClusterRequest, self.describe_cluster),
+        ]
+
+    # Metadata
+
+    def metadata(
+        self, context: RequestContext, header: RequestHeader, request: MetadataRequest
+    ) -> MetadataResponse:
+        version = header.request_api_version
+        refused = _refusal(request, version)
+        if refused is not None:
+            return refused
+        others: list[_Topic] = []
+        if request.topics is None or (version == 0 and not request.topics):
+            found = self._all(context)
+        else:
+            found, others = self._named(context, request, request.topics)
+        reachable = Reachable(self._broker.image, context.listener)
+        topics = self._described(context, request, reachable, found, version)
+        return MetadataResponse(
+            brokers=self._brokers(reachable),
+            cluster_id=self._broker.settings.cluster_id,
+            controller_id=self._any_broker(reachable),
+            topics=topics + others,
+            cluster_authorized_operations=self._cluster_operations(
+                context, request.include_cluster_authorized_operations
+            ),
+        )
+
+    def _all(self, context: RequestContext) -> list[Topic]:
+        partitions = self._broker.image.partitions
+        return [
+            topic
+            for topic in self._broker.image.topics
+            if self._may_describe(context, topic.name) and partitions.count_of(topic.slot)
+        ]
+
+    def _named(
+        self, context: RequestContext, request: MetadataRequest, asked: Iterable[MetadataRequest.Topic]
+    ) -> tuple[list[Topic], list[_Topic]]:
+        """The topics that there are, and what there is to say about the others."""
+        image = self._broker.image
+        found: dict[str, Topic] = {}
+        others: list[_Topic] = []
+        unknown: dict[str, None] = {}
+        for one in _distinct(asked):
+            if isinstance(one, Uuid):
+                topic = image.topics.by_id.get(one)
+                if topic is None:
+                    others.append(_failed(ErrorCode.UNKNOWN_TOPIC_ID, None, one))
+                elif not self._may_describe(context, topic.name):
+                    others.append(_failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, one))
+                else:
+                    found[topic.name] = topic
+                continue
+            topic = image.topics.by_name.get(one)
+            if not self._may_describe(context, one):
+                others.append(_failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, one, is_internal=False))
+            elif topic is None or not image.partitions.count_of(topic.slot):
+                unknown[one] = None
+            else:
+                found[one] = topic
+        return list(found.values()), others + self._absent(context, request, list(unknown))
+
+    def _absent(
+        self, context: RequestContext, request: MetadataRequest, names: Sequence[str]
+    ) -> list[_Topic]:
+        """What is said of topics that do not exist; they are created if everybody wants that."""
+        is_creating = request.allow_auto_topic_creation and self._broker.settings.auto_create_topics_enable
+        answers, creatable = [], []
+        for name in names:
+            code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if is_creating and not self._may_create(context, name):
+                code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            elif not _is_legal(name):
+                code = ErrorCode.INVALID_TOPIC_EXCEPTION
+            elif is_creating:
+                creatable.append(name)
+            answers.append(_failed(code, name))
+        if creatable:
+            self._creation.begin(creatable, context)
+        return answers
+
+    def _described(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        reachable: Reachable,
+        topics: Sequence[Topic],
+        version: int,
+    ) -> list[_Topic]:
+        described = described_partitions(self._broker.image, reachable, topics, version)
+        asks_operations = request.include_topic_authorized_operations
+        return [
+            _Topic(
+                error_code=ErrorCode.NONE,
+                name=topic.name,
+                topic_id=topic.id,
+                is_internal=topic.name in INTERNAL_TOPICS,
+                partitions=cast("Any", partitions),
+                topic_authorized_operations=self._operations(context, topic.name)
+                if asks_operations
+                else _NOT_ASKED,
+            )
+            for topic, partitions in zip(topics, described, strict=True)
+        ]
+
+    def _brokers(self, reachable: Reachable) -> list[MetadataResponse.Broker]:
+        brokers = self._broker.image.brokers
+        return [
+            MetadataResponse.Broker(
+                node_id=one,
+                host=reachable.endpoints[one].host,
+                port=reachable.endpoints[one].port,
+                rack=brokers[one].rack,
+            )
+            for one in reachable.alive
+        ]
+
+    def _any_broker(self, reachable: Reachable) -> int:
+        """Whom clients take for the controller. Any will do: what only the controller can do is forwarded."""
+        return self._broker.random.choice(reachable.alive) if reachable.alive else _NO_CONTROLLER
+
+    # DescribeTopicPartitions
+
+    def describe_topic_partitions(
+        self, context: RequestContext, _header: RequestHeader, request: DescribeTopicPartitionsRequest
+    ) -> DescribeTopicPartitionsResponse:
+        """A page: topics by their names, from where the cursor is, as many partitions as may be."""
+        names = [one.name for one in request.topics]
+        cursor = request.cursor
+        is_all = not names
+        if is_all:
+            names = list(self._broker.image.topics.by_name)
+        first_name = "" if cursor is None else cursor.topic_name
+        wanted = sorted({name for name in names if name >= first_name})
+        if cursor is not None and (cursor.partition_index < 0 or not (is_all or first_name in wanted)):
+            return _refused_page(request)
+        visible = {name: self._may_describe(context, name) for name in wanted}
+        hidden = [] if is_all else [name for name in wanted if not visible[name]]
+        first_id = 0 if cursor is None else cursor.partition_index
+        limit = max(0, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
+        topics, next_cursor = self._page(
+            context, list(filter(visible.get, wanted)), (first_name, first_id), limit, is_all=is_all
+        )
+        return DescribeTopicPartitionsResponse(
+            throttle_time_ms=0,
+            topics=topics
+            + [
+                _described_topic(ErrorCode.TOPIC_AUTHORIZATION_FAILED, name, is_internal=False)
+                for name in hidden
+            ],
+            next_cursor=next_cursor,
+        )
+
+    def _page(
+        self,
+        context: RequestContext,
+        names: Sequence[str],
+        start: tuple[str, int],
+        limit: int,
+        *,
+        is_all: bool,
+    ) -> tuple[list[_TopicPage], DescribeTopicPartitionsResponse.Cursor | None]:
+        """Topics, and where the next page begins."""
+        image, left = self._broker.image, limit
+        parts: list[Part] = []
+        said: list[Part | _TopicPage] = []
+        next_cursor = None
+        for name in names:
+            if left == 0:
+                next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
+                break
+            topic = image.topics.by_name.get(name)
+            if topic is None:
+                if not is_all:
+                    said.append(_described_topic(_absence(name), name))
+                continue
+            first = start[1] if name == start[0] else 0
+            count = image.partitions.count_of(topic.slot)
+            part = Part(topic, min(first, count), min(first + left, count))
+            parts.append(part)
+            said.append(part)
+            if part.end < count:
+                next_cursor = DescribeTopicPartitionsResponse.Cursor(
+                    topic_name=name, partition_index=part.end
+                )
+                break
+            left -= part.end - part.first
+        described = iter(described_page(image, Reachable(image, context.listener), parts))
+        topics = [
+            self._topic_page(context, one.topic, next(described)) if isinstance(one, Part) else one
+            for one in said
+        ]
+        return topics, next_cursor
+
+    def _topic_page(self, context: RequestContext, topic: Topic, partitions: Described) -> _TopicPage:
+        return _TopicPage(
+            error_code=ErrorCode.NONE,
+            name=topic.name,
+            topic_id=topic.id,
+            is_internal=topic.name in INTERNAL_TOPICS,
+            partitions=cast("Any", partitions),
+            topic_authorized_operations=self._operations(context, topic.name),
+        )
+
+    # DescribeCluster
+
+    def describe_cluster(
+        self, context: RequestContext, _header: RequestHeader, request: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        response = DescribeClusterResponse(
+            throttle_time_ms=0,
+            error_code=ErrorCode.NONE,
+            endpoint_type=_BROKERS,
+            cluster_id=self._broker.settings.cluster_id,
+            brokers=[],
+        )
+        if request.endpoint_type != _BROKERS:
+            response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
+            response.error_message = f"there is no endpoint type {request.endpoint_type}"
+            if request.endpoint_type == _CONTROLLERS:
+                response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
+                response.error_message = "this is a broker: ask for endpoint type 1"
+            return response
+        image = self._broker.image
+        reachable = Reachable(image, context.listener)
+        shown = list(reachable.endpoints) if request.include_fenced_brokers else reachable.alive
+        response.controller_id = self._any_broker(reachable)
+        response.brokers = [
+            DescribeClusterResponse.Broker(
+                broker_id=one,
+                host=reachable.endpoints[one].host,
+                port=reachable.endpoints[one].port,
+                rack=image.brokers[one].rack,
+                is_fenced=image.brokers[one].is_fenced,
+            )
+            for one in shown
+        ]
+        response.cluster_authorized_operations = self._cluster_operations(
+            context, request.include_cluster_authorized_operations
+        )
+        return response
+
+    # Who may
+
+    def _may_describe(self, context: RequestContext, topic: str) -> bool:
+        return self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, topic)
+
+    def _may_create(self, context: RequestContext, topic: str) -> bool:
+        may = self._broker.authorize
+        return may(context, Operation.CREATE, ResourceKind.CLUSTER, CLUSTER_NAME) or may(
+            context, Operation.CREATE, ResourceKind.TOPIC, topic
+        )
+
+    def _operations(self, context: RequestContext, topic: str) -> int:
+        return authorized_operations(self._broker, context, ResourceKind.TOPIC, topic)
+
+    def _cluster_operations(self, context: RequestContext, is_asked: bool) -> int:
+        if not is_asked:
+            return _NOT_ASKED
+        if not self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME):
+            return 0
+        return authorized_operations(self._broker, context, ResourceKind.CLUSTER, CLUSTER_NAME)
+
+
+def _distinct(asked: Iterable[MetadataRequest.Topic]) -> Iterable[str | Uuid]:
+    """Each topic that is asked for once: its id, if it has one, else its name."""
+    return dict.fromkeys(
+        one.topic_id if one.name is None or one.topic_id != ZERO_UUID else one.name for one in asked
+    )
+
+
+def _is_legal(name: str) -> bool:
+    try:
+        check_name(name)
+    except ApiError:
+        return False
+    return True
+
+
+def _absence(name: str) -> ErrorCode:
+    return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if _is_legal(name) else ErrorCode.INVALID_TOPIC_EXCEPTION
+
+
+def _failed(
+    code: ErrorCode, name: str | None, topic_id: Uuid = ZERO_UUID, *, is_internal: bool | None = None
+) -> _Topic:
+    """A topic that nothing is said of but an error."""
+    shown = name in INTERNAL_TOPICS if is_internal is None else is_internal
+    return _Topic(error_code=code, name=name, topic_id=topic_id, is_internal=shown, partitions=[])
+
+
+def _refusal(request: MetadataRequest, version: int) -> MetadataResponse | None:
+    """Versions 10 and 11 have ids of topics, but cannot be asked for them."""
+    asked = request.topics or ()
+    if version >= _BY_ID_SINCE or all(one.name is not None and one.topic_id == ZERO_UUID for one in asked):
+        return None
+    return MetadataResponse(
+        brokers=[],
+        topics=[_failed(ErrorCode.INVALID_REQUEST, one.name or "", is_internal=False) for one in asked],
+        error_code=ErrorCode.INVALID_REQUEST,
+    )
+
+
+def _described_topic(code: ErrorCode, name: str, *, is_internal: bool | None = None) -> _TopicPage:
+    shown = name in INTERNAL_TOPICS if is_internal is None else is_internal
+    return _TopicPage(error_code=code, name=name, topic_id=ZERO_UUID, is_internal=shown, partitions=[])
+
+
+def _refused_page(request: DescribeTopicPartitionsRequest) -> DescribeTopicPartitionsResponse:
+    """A cursor must point at something that is asked for. There is no error for the whole."""
+    return DescribeTopicPartitionsResponse(
+        throttle_time_ms=0,
+        topics=[
+            _described_topic(ErrorCode.INVALID_REQUEST, one.name, is_internal=False) for one in request.topics
+        ],
+    )

@@ -1,0 +1,146 @@
+"""A node: one replica of the metadata log, and the roles that it has in the cluster, one or both.
+
+The replica folds what is committed into an image of the cluster, and writes snapshots of it. A controller
+votes, and may lead; a broker only reads, and serves. Told to stop, a node leaves as a broker first, so that
+nobody misses it, and then hands over what it leads of the quorum.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any
+
+from quorate.net.connections import Connections
+from quorate.node.account import Account
+from quorate.node.broker import BrokerRole
+from quorate.node.cluster_state import ClusterState
+from quorate.node.config import NodeConfig
+from quorate.node.controller import ControllerRole
+from quorate.node.desk import Desk
+from quorate.node.event_journal import EventJournal
+from quorate.node.host import Host
+from quorate.node.metadata_log import MetadataLog
+from quorate.node.metrics import NodeMetrics
+from quorate.node.replica import Replica
+from quorate.node.snapshots import SnapshotKeeper
+from quorate.protocol.types import Uuid
+from quorate.raft.quorum import Quorum
+from quorate.raft.voters import ReplicaKey
+
+__all__ = ["Node", "NodeFailed"]
+
+
+class NodeFailed(Exception):  # noqa: N818  # it is an event
+    """The node had to stop, and the reason is not in its code."""
+
+
+class Node:
+    """A running node. `run` returns after `stop`, or raises what ended it."""
+
+    def __init__(self, host: Host, config: NodeConfig) -> None:
+        self._host = host
+        self._config = config
+        self._logger = logging.getLogger(f"quorate.node.{host.name}")
+        self._stopping = asyncio.Event()
+        self.is_listening = asyncio.Event()
+        self.incarnation_id = Uuid(host.random.randbytes(16))
+        self.state = ClusterState(is_strict="controller" in config.roles)
+        self.metrics = NodeMetrics()
+        # From `run` on:
+        self.replica: Replica | None = None
+        self.controller: ControllerRole | None = None
+        self.broker: BrokerRole | None = None
+        self.snapshots: SnapshotKeeper | None = None
+
+    @property
+    def desk(self) -> Desk | None:
+        return None if self.controller is None else self.controller.desk
+
+    async def run(self) -> None:
+        config, host = self._config, self._host
+        for warning in config.warnings:
+            self._logger.warning("%s", warning)
+        log = await MetadataLog.open(host.files, config, host.wall_ms())
+        try:
+            async with AsyncExitStack() as closing:
+                await self._run_with(log, closing)
+        finally:
+            await log.close()
+
+    def stop(self) -> None:
+        """Asks the node to end in order; a second time, a broker goes without leave."""
+        if self._stopping.is_set() and self.broker is not None:
+            self.broker.stop()
+        self._stopping.set()
+
+    async def _run_with(self, log: MetadataLog, closing: AsyncExitStack) -> None:
+        config, host, state = self._config, self._host, self.state
+        replica = self.replica = Replica(
+            host, log.cluster_id, log, self._quorum(log), self._connections(closing), state
+        )
+        journal = EventJournal(host, config.metadata_directory, config.node_id, self.incarnation_id)
+        snapshots = self.snapshots = SnapshotKeeper(host, config, replica, state)
+        duties: list[Callable[[], Coroutine[Any, Any, None]]] = [replica.run, journal.run, snapshots.run]
+        if "controller" in config.roles:
+            self.controller = ControllerRole(
+                host, config, replica, state, journal, self.metrics, self.incarnation_id
+            )
+            await self.controller.listen(closing)
+            connections = self._connections(closing)
+            duties.append(partial(self.controller.run, connections))
+        if "broker" in config.roles:
+            account = Account(host, journal, self.metrics)
+            self.broker = BrokerRole(
+                host, config, replica, state, lambda: self._connections(closing), account.saw
+            )
+        self.is_listening.set()
+        async with asyncio.TaskGroup() as tasks:
+            running = [tasks.create_task(duty()) for duty in duties]
+            if self.broker is not None:
+                await self._serve(self.broker, tasks)
+            else:
+                await self._stopping.wait()
+            if self.controller is not None:
+                await self.controller.hand_over()
+            for task in running:
+                task.cancel()
+
+    async def _serve(self, broker: BrokerRole, tasks: asyncio.TaskGroup) -> None:
+        """Runs the broker until it was told to stop and has left, or had to."""
+        serving = tasks.create_task(broker.run())
+        stopping = tasks.create_task(self._stopping.wait())
+        await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not serving.done():
+            broker.stop()
+        stop = await serving
+        stopping.cancel()
+        if stop.is_error:
+            raise NodeFailed(stop.reason)
+
+    def _quorum(self, log: MetadataLog) -> Quorum:
+        config = self._config
+        endpoints = (config.advertised_controller,) if "controller" in config.roles else ()
+        return Quorum(
+            ReplicaKey(config.node_id, log.directory_id),
+            endpoints,
+            log=log.positions,
+            voters=log.voters,
+            bootstrap=config.bootstrap_servers,
+            settings=config.quorum_settings,
+            random=self._host.random,
+        )
+
+    def _connections(self, closing: AsyncExitStack) -> Connections:
+        """A set of its own for everyone who may have to wait for an answer: nobody waits behind another."""
+        connections = Connections(
+            rng=self._host.random,
+            client_id=f"quorate-{self._config.node_id}",
+            limits=self._config.limits,
+            connect_timeout_ms=self._config.quorum_settings.request_timeout_ms,
+        )
+        closing.push_async_callback(connections.close)
+        return connections
