@@ -1,4 +1,4 @@
-"""A broker in this process, over real files and without a network, whose cluster is what a test says it is."""
+"""A broker in this process, over real files and without a network. Its cluster is what a test says it is."""
 
 from __future__ import annotations
 

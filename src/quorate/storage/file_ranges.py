@@ -58,8 +58,9 @@ class FileRange:
         self.position = position
         self.size_bytes = size_bytes
         self.next_offset = next_offset
-        self._shared: SharedFile | None = shared
+        self._shared: SharedFile | None = None
         shared.hold()
+        self._shared = shared
 
     def __repr__(self) -> str:
         path = self._shared.file.path if self._shared is not None else "released"
