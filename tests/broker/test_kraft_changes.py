@@ -79,13 +79,16 @@ def test_step_by_step_or_from_scratch_it_comes_to_the_same(values, cut, sizes, s
     check(disk, image)
     for number, batch in enumerate(batches_of(values[cut:], sizes, cut)):
         before = image.copy()
-        image.touched = Touched()
+        before.touched, image.touched = Touched(), Touched()
         image.apply_batch(batch)
-        if number in snapshots_at and not image.is_in_transaction:  # the batch itself never gets here
+        if number not in snapshots_at or image.is_in_transaction:
+            disk.apply(translated.since(image, image.touched))
+        elif number % 2:  # the batch itself never gets here
             image = through_snapshot(image)
             disk.apply(translated.between(before, image))
-        else:
-            disk.apply(translated.since(image, image.touched))
+        else:  # it does, but a snapshot comes before it is told
+            before, image = image, through_snapshot(image)
+            disk.apply(translated.between(before, image))
         check(disk, image)
     again, fresh = KraftChanges(ME), Disk()
     fresh.apply(again.everything(image))
@@ -185,6 +188,17 @@ def test_a_topic_that_came_and_went_meanwhile_was_never_there(story):
     story.cluster.apply(RemoveTopicRecord(topic_id=topic_id(8)))
     changes = story.translated.since(story.cluster.image, story.cluster.image.touched)
     assert (changes.assigned, changes.removed) == ([], [])
+
+
+def test_what_was_not_told_yet_is_told_with_the_snapshot_that_overtakes_it(story):
+    story.begin()
+    image = story.cluster.image
+    image.touched = Touched()
+    story.cluster.apply(RemoveTopicRecord(topic_id=topic_id(1)))
+    story.cluster.create(7, [[3, 1]])
+    changes = story.translated.between(image, through_snapshot(image))
+    assert changes.removed == [(topic_id(1), 0), (topic_id(1), 2)]
+    assert places(changes) == [("topic-7-0", 3)]
 
 
 def test_a_replica_that_moved_away_is_removed_and_one_that_came_is_assigned(story):

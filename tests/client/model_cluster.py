@@ -72,7 +72,7 @@ class Log:
     start_offset: int = 0
     # By producer id: epoch, first and last sequence number and offset of its last batches.
     producers: dict[int, deque[tuple[int, int, int, int]]] = field(default_factory=dict)
-    grown: asyncio.Event | None = None
+    watchers: list[asyncio.Event] = field(default_factory=list)
 
     def append(self, data: bytearray) -> tuple[ErrorCode, int]:
         """What a leader does with a batch: Kafka's rules for sequence numbers, to the letter."""
@@ -100,10 +100,13 @@ class Log:
         stamp(stamped, 0, self.end_offset, self.leader_epoch)
         self.batches.append(stamped)
         self.end_offset = read_header(stamped).next_offset
-        if self.grown is not None:
-            self.grown.set()
-            self.grown = None
+        self.notify()
         return read_header(stamped).base_offset
+
+    def notify(self) -> None:
+        for watcher in self.watchers:
+            watcher.set()
+        self.watchers.clear()
 
     def truncate(self, offset: int) -> None:
         self.batches = [one for one in self.batches if read_header(one).last_offset < offset]
@@ -155,9 +158,7 @@ class ModelCluster:
         log = self.logs[at]
         log.leader = log.leader % len(self.names) + 1
         log.leader_epoch += 1
-        if log.grown is not None:
-            log.grown.set()
-            log.grown = None
+        log.notify()
 
     def forget(self) -> None:
         for log in self.logs.values():
@@ -363,13 +364,9 @@ class ModelBroker:
         return rows
 
     async def _growth(self, session: Session, seconds: float) -> None:
-        logs = [self._cluster.logs[at] for at in session.offsets]
         event = asyncio.Event()
-        for log in logs:
-            if log.grown is None:
-                log.grown = event
-            else:
-                event = log.grown
+        for at in session.offsets:
+            self._cluster.logs[at].watchers.append(event)
         try:
             async with asyncio.timeout(seconds):
                 await event.wait()

@@ -274,15 +274,15 @@ def test_a_silent_controller_can_be_given_up():
             asked.append(1)
             await asyncio.Event().wait()
 
-        async with world() as it, serving(*controller()) as active:
-            async with serving(Route(EnvelopeRequest, say_nothing)) as silent:
-                it.channels[0].look_elsewhere()  # nobody was asked yet
-                it.lead(silent, active)
-                waiting = asyncio.create_task(forward(it.plane))
-                await wait_until(lambda: asked)
-                it.fail_over()
-                it.channels[0].look_elsewhere()
-                assert await waiting == created()
+        silent_route = Route(EnvelopeRequest, say_nothing)
+        async with world() as it, serving(*controller()) as active, serving(silent_route) as silent:
+            it.channels[0].look_elsewhere()  # nobody was asked yet
+            it.lead(silent, active)
+            waiting = asyncio.create_task(forward(it.plane))
+            await wait_until(lambda: asked)
+            it.fail_over()
+            it.channels[0].look_elsewhere()
+            assert await waiting == created()
 
     run(scenario)
 

@@ -668,7 +668,9 @@ class Clients:
     async def live(self, host: Host) -> None:
         """Works on a log until its process is killed."""
         source = self.source
-        log = await opened_partition("t-0", CRASHING, files=host.files, recovery_point=0)
+        flushed_offset = read_header(self.promised[-1]).next_offset if self.promised else 0
+        recovery_point = source.choice([0, flushed_offset, flushed_offset])
+        log = await opened_partition("t-0", CRASHING, files=host.files, recovery_point=recovery_point)
         self.check(log)
         epoch = (log.epochs.latest_epoch or 0) + 1
         while True:

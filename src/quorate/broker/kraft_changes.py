@@ -28,9 +28,9 @@ __all__ = ["KraftChanges"]
 class KraftChanges:
     """Translates for one broker, one image after the other; it must see all of them.
 
-        changes.everything(image)               at first
-        changes.since(image, image.touched)     after records; a new `Touched` begins then
-        changes.between(old_image, new_image)   after a snapshot has taken the place of the image
+    changes.everything(image)               at first
+    changes.since(image, image.touched)     after records; a new `Touched` begins then
+    changes.between(old_image, new_image)   after a snapshot has taken the place of the image
     """
 
     def __init__(self, broker_id: int) -> None:
@@ -49,8 +49,16 @@ class KraftChanges:
         return Changes(image, assigned, removed, is_configured_all=bool(before))
 
     def between(self, old: ClusterImage, new: ClusterImage) -> Changes:
-        """What is different in another image of the same cluster."""
-        return self.since(new, diff(old, new))
+        """What is different in another image of the same cluster.
+
+        The old one may have gone on since it was translated; what it noted of that counts as well.
+        """
+        touched = diff(old, new)
+        if old.touched is not None:
+            touched.topics_removed |= old.touched.topics_removed
+            touched.configs |= old.touched.configs
+            touched.note_partitions(*old.touched.partition_columns())
+        return self.since(new, touched)
 
     def since(self, image: ClusterImage, touched: Touched) -> Changes:
         """What has become of everything that records were about. `image` has them applied already."""

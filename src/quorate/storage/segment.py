@@ -113,6 +113,7 @@ class Segment:
         "_is_index_full",
         "_is_index_unsynced",
         "_is_log_unsynced",
+        "_last_stop",
         "_log",
         "_max_timestamp",
         "_max_timestamp_offset",
@@ -151,6 +152,7 @@ class Segment:
             raise
         self.is_sealed = False
         self._newest = NewestBatches()
+        self._last_stop = Place(0, base_offset)  # where the last reader stopped, and probably goes on
         self._is_log_unsynced = self._is_index_unsynced = create
         self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
         self._max_timestamp_offset = base_offset
@@ -330,6 +332,8 @@ class Segment:
         """Before the first batch that ends at or after an offset; at the end, if none does."""
         if offset >= self.next_offset:
             return Place(self._log.size(), self.next_offset)
+        if offset == self._last_stop.offset:
+            return self._last_stop
         found = self._newest.place_of(offset)
         if found is None:
             for position, header in self._headers_from(self._offset_index.look_up(offset).position):
@@ -481,6 +485,7 @@ class Segment:
     def _cut(self, log_bytes: int, next_offset: int) -> None:
         """Makes the log file end at `log_bytes`, and the indexes with it."""
         self._newest.clear()
+        self._last_stop = Place(0, self.base_offset)
         self._log.truncate(log_bytes)
         self._is_log_unsynced = self._is_index_unsynced = True
         self._offset_index.truncate(next_offset)
