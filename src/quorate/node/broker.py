@@ -19,6 +19,7 @@ from quorate.broker.fetcher import Fetchers
 from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.kraft_changes import KraftChanges
 from quorate.broker.lifecycle import Lifecycle, Stop
+from quorate.broker.listeners import address_of
 from quorate.broker.partition import Partition, Surroundings
 from quorate.broker.replicas import Replicas
 from quorate.broker.serving import Broker
@@ -92,7 +93,7 @@ class BrokerRole:
             membership = self.membership = Membership(
                 lifecycle,
                 lambda request: channel.ask_once(request, timeout_ms=self._config["request.timeout.ms"]),
-                lambda: None,
+                channel.look_elsewhere,
                 self._saw,
             )
             shelf.when_failed = membership.directories_failed
@@ -175,7 +176,9 @@ class BrokerRole:
     async def _listen(self, broker: Broker, closing: AsyncExitStack) -> list[Server]:
         servers = []
         assert isinstance(broker.control_plane, KraftControlPlane)
-        routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state)
+        routes = BrokerRoutes(
+            broker, broker.control_plane, self._replica, self._state, self._config.properties
+        )
         closing.push_async_callback(routes.creation.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
@@ -284,8 +287,4 @@ class BrokerRole:
         return known is not None and known.is_active and epoch in (-1, known.epoch)
 
     def _address_of(self, broker_id: int) -> Address | None:
-        known = self._state.image.brokers.get(broker_id)
-        for one in known.listeners if known is not None else ():
-            if one.name == self.settings.inter_broker_listener:
-                return one.host, one.port
-        return None
+        return address_of(self._state.image, broker_id, self.settings.inter_broker_listener)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
+from quorate.broker.handlers.describe import Describing
 from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.forwarding import Forwarding, limit_to_controller
 from quorate.broker.handlers.metadata import Metadata
@@ -41,7 +42,9 @@ class BrokerRoutes:
         control_plane: KraftControlPlane,
         replica: Replica,
         state: ClusterState,
+        file: Mapping[str, str],
     ) -> None:
+        """`file` is what the node's own file says, text by key."""
         self._replica = replica
         self._state = state
         self._control_plane = control_plane
@@ -55,6 +58,7 @@ class BrokerRoutes:
             Route(InitProducerIdRequest, InitProducerIdHandler(broker)),
             *Metadata(broker, self.creation).routes(),
             *Forwarding(broker, control_plane).routes(),
+            *Describing(broker, file).routes(),
         ]
 
     def table(self, wrap: Callable[[Handler], Handler]) -> RouteTable:

@@ -215,6 +215,8 @@ class NodeConfig:
     warnings: tuple[str, ...]
     topic_defaults: Mapping[str, str]
     """What topics have that do not say otherwise, by the topic's keys."""
+    properties: Mapping[str, str]
+    """The file itself, text by key."""
 
     def __getitem__(self, key: str) -> Any:
         return self.values[key]
@@ -387,7 +389,7 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
             values[key] = setting.read(text.strip())
         except ValueError:
             raise ConfigError(f"{path}: {key}={text}: allowed is {setting.allowed}") from None
-    config = NodeConfig(path, values, tuple(warnings), topic_defaults(properties))
+    config = NodeConfig(path, values, tuple(warnings), topic_defaults(properties), dict(properties))
     _check_whole(config)
     return config
 
