@@ -191,7 +191,7 @@ def test_what_we_write_with_every_codec_others_read(broker, codec):
                     )
                     expected.append((sent, 1000 + number, key, value, headers))
                 await producer.flush()
-            written = sorted(((*(await sent), *rest) for sent, *rest in expected), key=lambda one: one[:2])
+            written = sorted([(*(await sent), *rest) for sent, *rest in expected], key=lambda one: one[:2])
             theirs = await in_thread(read_with_librdkafka, broker.bootstrap, topic, 2, 500)
             assert theirs == written
             assert await in_thread(read_with_kafka_python, broker.bootstrap, topic, 2, 500) == written

@@ -26,7 +26,7 @@ import numpy as np
 
 from quorate.protocol.batch import NO_TIMESTAMP
 from quorate.storage.errors import StorageError
-from quorate.storage.files import File, Files
+from quorate.storage.files import File, Files, replace_file
 
 __all__ = [
     "AbortedTransaction",
@@ -338,9 +338,16 @@ class TransactionIndex:
         if self._entries is not None:
             self._entries.truncate(bisect_left(self._entries, offset, key=itemgetter(3)))
 
-    def cut_torn_entry(self) -> None:
+    async def replace(self, aborted: Sequence[AbortedTransaction], base_offset: int) -> None:
+        """Makes these the entries, durably, and whatever happens all of them or none: where entries are
+        missing nobody would look for them again."""
+        if self.problem(base_offset) is None and self.all() == list(aborted):
+            return
         if self._entries is not None:
-            self._entries.truncate(len(self._entries))
+            self._entries.file.close()
+        packed = [_ABORTED_ENTRY.pack(_ABORTED_VERSION, *one) for one in aborted]
+        await replace_file(self._files, self.path, b"".join(packed))
+        self._entries = _Entries(self._files.open(self.path), _ABORTED_ENTRY)
 
     def clear(self) -> None:
         if self._entries is not None:

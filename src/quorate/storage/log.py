@@ -65,7 +65,6 @@ class Log:
         self._flushed_offset = self._start_offset
         self._are_names_unsynced = True
         self._are_epochs_unsynced = True
-        self._are_indexes_unsynced = False
         self._cuts = self._synced_cuts = 0  # how often something was cut off, and how often that was synced
         self._failure: StorageError | None = None
         self._awaited = asyncio.Lock()
@@ -173,10 +172,10 @@ class Log:
         self._append(buffers, headers, now_ms)
 
     def record_aborted(self, aborted: AbortedTransaction) -> None:
-        """Remembers that a transaction was aborted whose marker is in the log. If that fails, recovery has to
-        find it again: the log cannot be used any more."""
-        segment = self.segments_from(aborted.last_offset)[0]
-        self._are_indexes_unsynced = True
+        """Remembers that a transaction was aborted whose marker has just been appended. If that fails,
+        recovery has to find it again: the log cannot be used any more."""
+        self._check_usable()
+        segment = self._segments[-1]
         try:
             segment.record_aborted(aborted)
         except OSError as error:
@@ -185,12 +184,6 @@ class Log:
         except StorageError as error:
             self._failure = error
             raise
-
-    def forget_aborted(self, base_offset: int) -> None:
-        """Forgets aborted transactions from a segment on: they will be recorded again."""
-        self._are_indexes_unsynced = True
-        for segment in self.segments_from(base_offset):
-            segment.forget_aborted()
 
     def assign_epoch(self, epoch: int) -> None:
         """A leader's epoch begins at the end of the log, so that older ones have an end before its first
@@ -380,14 +373,12 @@ class Log:
             self._flushed_offset < self._end_offset
             or self._are_names_unsynced
             or self._are_epochs_unsynced
-            or self._are_indexes_unsynced
             or self._synced_cuts < self._cuts
             or self._awaited.locked()
         )
 
     async def _flush(self) -> None:
         end_offset, cuts = self._end_offset, self._cuts
-        self._are_indexes_unsynced = False
         if self.companion is not None:
             await self.companion.sync()
         for file in [file for segment in self._segments for file in segment.take_unsynced()]:

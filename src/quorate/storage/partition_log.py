@@ -84,7 +84,6 @@ class PartitionLog:
         try:
             with storage_errors(directory):
                 await producers.load()
-            await log.flush()  # of what was found out about transactions
         except StorageError:
             log.abandon()
             raise
@@ -119,6 +118,10 @@ class PartitionLog:
     @property
     def config(self) -> LogConfig:
         return self._log.config
+
+    def configure(self, config: LogConfig) -> None:
+        """Other settings from now on; segments that exist stay as they are."""
+        self._log.config = config
 
     @property
     def recovery(self) -> RecoveryReport:

@@ -53,9 +53,14 @@ class PartitionProducers:
             if offset not in kept:
                 remove_snapshot(self._files, directory, offset)
         doubtful_from = log.recovery.doubtful_from
-        if doubtful_from is not None:
-            log.forget_aborted(doubtful_from)
-        self.states = await self._replay(doubtful_from)
+        if doubtful_from is None:
+            self.states, _ = await self._replay(log.end_offset)
+        else:
+            self.states, aborted = await self._replay(doubtful_from)
+            for segment in log.segments_from(doubtful_from):
+                base_offset, next_offset = segment.base_offset, segment.next_offset
+                here = [one for one in aborted if base_offset <= one.last_offset < next_offset]
+                await segment.replace_aborted(here)
         if log.end_offset == bases[0] and not len(self.states):
             self._snapshot_offset = log.end_offset  # nothing is known of nothing
         if offsets != snapshot_offsets(self._files, directory):
@@ -79,7 +84,7 @@ class PartitionProducers:
     async def is_cut(self) -> None:
         self._remove_snapshots(self._log.end_offset)
         if len(self.states):
-            self.states = await self._replay(None)
+            self.states, _ = await self._replay(self._log.end_offset)
 
     async def sync(self) -> None:
         while self._unsynced:
@@ -99,24 +104,22 @@ class PartitionProducers:
             if offset > after_offset:
                 remove_snapshot(self._files, self._log.directory, offset)
 
-    async def _replay(self, doubtful_from: int | None) -> ProducerStates:
-        """What is known at the end of the log. Transactions that were aborted from `doubtful_from` on are
-        recorded again."""
-        states, offset = self._newest_snapshot(
-            self._log.end_offset if doubtful_from is None else doubtful_from
-        )
+    async def _replay(self, before: int) -> tuple[ProducerStates, list[AbortedTransaction]]:
+        """What is known at the end of the log, and which transactions were aborted after the snapshot, which
+        is one of an offset up to `before`."""
+        states, offset = self._newest_snapshot(before)
+        found: list[AbortedTransaction] = []
         count = 0
         for segment in self._log.segments_from(offset):
             for position, header in segment.headers_at(offset):
                 count += 1
                 if count % _REPLAY_SLICE == 0:
                     await asyncio.sleep(0)
-                if header.producer_id < 0 or header.base_offset < offset:
-                    continue
-                aborted = _take(states, segment, position, header)
-                if aborted is not None and doubtful_from is not None and aborted.last_offset >= doubtful_from:
-                    self._log.record_aborted(aborted)
-        return states
+                if header.producer_id >= 0 and header.base_offset >= offset:
+                    aborted = _take(states, segment, position, header)
+                    if aborted is not None:
+                        found.append(aborted)
+        return states, found
 
     def _newest_snapshot(self, before: int) -> tuple[ProducerStates, int]:
         """The newest one that is not damaged, and its offset; without one, the beginning of the log."""

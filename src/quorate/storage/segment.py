@@ -235,10 +235,9 @@ class Segment:
         self._is_index_unsynced = True
         self.transaction_index.append(aborted)
 
-    def forget_aborted(self) -> None:
-        """All of them will be recorded again."""
-        self._is_index_unsynced = True
-        self.transaction_index.clear()
+    async def replace_aborted(self, aborted: Sequence[AbortedTransaction]) -> None:
+        """Makes these the aborted transactions whose markers are in this segment, durably."""
+        await self.transaction_index.replace(aborted, self.base_offset)
 
     def seal(self) -> None:
         """Nothing more will be appended. The last entry of the time index is the newest time of all."""
@@ -386,11 +385,11 @@ class Segment:
         return self._time_index.problem(self.next_offset)
 
     def recover(self, observe: BatchObserver | None) -> Recovered:
-        """Reads every batch before the first bad one, and builds the indexes of these. The log file stays."""
+        """Reads every batch before the first bad one, and builds the indexes of these. The log file stays. So
+        does the transaction index, if no observer can say what belongs in it."""
         self._offset_index.clear()
         self._time_index.clear()
-        self.transaction_index.cut_torn_entry()
-        if observe is not None or self.transaction_index.problem(self.base_offset) is not None:
+        if observe is not None:
             self.transaction_index.clear()
         self.next_offset = self._max_timestamp_offset = self.base_offset
         self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
