@@ -8,11 +8,20 @@ import sys
 import time
 
 WORKERS = ("-n", "2")
+RULES = "not interop and not simulation and not processes"
 PARTS = {
     # Without other people's programs and without waiting: the rules themselves, and the examples in the code.
     "pure": (
-        *("tests", "src", "--doctest-modules", "--ignore=tests/fuzz", "-m", "not interop and not simulation"),
+        *("tests", "src", "--doctest-modules", "--ignore=tests/fuzz", "-m", RULES),
         *WORKERS,
+    ),
+    "processes": (
+        "tests",
+        "-m",
+        "processes and not interop and not simulation",
+        *WORKERS,
+        "--dist",
+        "loadfile",
     ),
     "interop": ("tests", "-m", "interop", *WORKERS),
     "fuzz": ("tests/fuzz", *WORKERS),

@@ -149,8 +149,9 @@ class ClusterProcesses(Processes):
 
     def brokers_known_to(self, broker_id: int, *, listener: str | None = None) -> dict[int, tuple[str, int]]:
         """Who is alive and where, as a client is told by a broker; empty as long as it does not answer."""
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
         try:
-            found = self.ask_broker(broker_id, DescribeClusterRequest(), listener=listener)
+            found = self.ask_broker(broker_id, request, listener=listener)
         except (ApiError, ConnectionLost):
             return {}
         assert isinstance(found, DescribeClusterResponse)

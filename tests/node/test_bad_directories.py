@@ -8,7 +8,7 @@ import pytest
 
 from node.processes import CLUSTER_ID, DEADLINE_S, HOST, Processes, quorate, run_quorate, tree
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.processes
 
 OTHER_CLUSTER = "AAAAAAAAAAAAAAAAAAAAAQ"
 

@@ -28,7 +28,7 @@ from quorate.protocol.api.brokers import (
 from quorate.protocol.api.topics import CreateTopicsRequest
 from quorate.protocol.errors import ErrorCode
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.processes
 
 SESSION_MS = 3000
 BEAT_S = 0.2

@@ -12,7 +12,7 @@ from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
 from quorate.raft.wire import METADATA_TOPIC
 
-pytestmark = pytest.mark.interop
+pytestmark = pytest.mark.processes
 
 KILLS = 10
 UNCOMMITTED = 5  # a parked fetch may still deliver the first ones

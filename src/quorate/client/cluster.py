@@ -18,12 +18,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random as random_module
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
 from types import TracebackType
-from typing import Final, NamedTuple, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 from quorate.client.errors import Unavailable, code_of
 from quorate.client.metadata import Address, Broker, Metadata, Topic, TopicPartition, parse_addresses
@@ -56,6 +56,9 @@ class ClusterSettings:
     unknown_topic_wait_ms: float = 5_000
     allow_auto_topic_creation: bool = False
     limits: Limits = field(default_factory=Limits)
+
+
+T = TypeVar("T")
 
 
 class _Role(Enum):
@@ -152,30 +155,19 @@ class Cluster:
         error that may pass is tried again; any other is raised.
         """
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._deadline_ms(timeout_ms) / 1000
-        attempts_max = (self.settings.retries_max if retries is None else retries) + 1
-        attempt = 1
-        while True:
-            try:
-                address = (await self._find(to, deadline)).address
-                left_ms = (deadline - loop.time()) * 1000
-                response = await self._connections.request(
-                    address, request, version_cap, timeout_ms=min(self.settings.request_timeout_ms, left_ms)
-                )
-                code = error_of(response)
-                if code is ErrorCode.NONE:
-                    return response
+
+        async def ask(deadline: float) -> Response:
+            address = (await self._find(to, deadline)).address
+            left_ms = (deadline - loop.time()) * 1000
+            response = await self._connections.request(
+                address, request, version_cap, timeout_ms=min(self.settings.request_timeout_ms, left_ms)
+            )
+            code = error_of(response)
+            if code is not ErrorCode.NONE:
                 raise ApiError(code, _explanation(response))
-            except (ApiError, ConnectionError) as error:
-                may_pass = isinstance(error, ConnectionError) or error.code.retriable
-                if isinstance(error, ProtocolError) or not may_pass or self._is_closed:
-                    raise
-                delay_ms = self.settings.backoff.delay_ms(attempt, self.random)
-                if attempt >= attempts_max or loop.time() + delay_ms / 1000 >= deadline:
-                    raise _given_up(type(request).__name__, to, attempt, error) from error
-            attempt += 1
-            self.refresh_soon()
-            await asyncio.sleep(delay_ms / 1000)
+            return response
+
+        return await self._patiently(f"{type(request).__name__} to {_name(to)}", ask, timeout_ms, retries)
 
     async def topic(self, name: str, *, timeout_ms: float | None = None) -> Topic:
         """A topic, as soon as a broker knows it."""
@@ -183,40 +175,35 @@ class Cluster:
         if known is not None:
             return known
         loop = asyncio.get_running_loop()
-        begun = loop.time()
-        deadline = begun + self._deadline_ms(timeout_ms) / 1000
-        attempt = 1
-        while True:
+        give_up_at: float | None = None
+
+        async def ask(deadline: float) -> Topic:
+            nonlocal give_up_at
             async with _in_time(deadline, f"topic {name!r}"):
                 await self.refresh(name)
             known = self.metadata.topics.get(name)
             if known is not None:
                 return known
-            code = self.metadata.errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-            if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                deadline = min(deadline, begun + self.settings.unknown_topic_wait_ms / 1000)
-            delay_ms = self.settings.backoff.delay_ms(attempt, self.random)
-            if not code.retriable or loop.time() + delay_ms / 1000 >= deadline:
-                self._tracked.pop(name, None)
-                raise ApiError(code, f"topic {name!r}{_WHY.get(code, '')}")
-            attempt += 1
-            await asyncio.sleep(delay_ms / 1000)
+            if give_up_at is None:
+                give_up_at = loop.time() + self.settings.unknown_topic_wait_ms / 1000
+            raise self._unknown(LeaderOf(name, -1))
+
+        def is_final(error: ApiError) -> bool:
+            is_unknown = error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            return not error.code.retriable or (
+                is_unknown and give_up_at is not None and loop.time() >= give_up_at
+            )
+
+        try:
+            return await self._patiently(f"topic {name!r}", ask, timeout_ms, is_final=is_final)
+        except ApiError:
+            self._tracked.pop(name, None)
+            raise
 
     async def leader(self, topic: str, partition: int, *, timeout_ms: float | None = None) -> Broker:
         """The broker that leads a partition, as soon as there is one."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._deadline_ms(timeout_ms) / 1000
-        attempt = 1
-        while True:
-            try:
-                return await self._find(LeaderOf(topic, partition), deadline)
-            except ApiError as error:
-                delay_ms = self.settings.backoff.delay_ms(attempt, self.random)
-                if not error.code.retriable or loop.time() + delay_ms / 1000 >= deadline:
-                    raise
-            attempt += 1
-            self.refresh_soon()
-            await asyncio.sleep(delay_ms / 1000)
+        to = LeaderOf(topic, partition)
+        return await self._patiently(_name(to), lambda deadline: self._find(to, deadline), timeout_ms)
 
     # Metadata
 
@@ -275,8 +262,34 @@ class Cluster:
 
     # How
 
-    def _deadline_ms(self, timeout_ms: float | None) -> float:
-        return self.settings.deadline_ms if timeout_ms is None else timeout_ms
+    async def _patiently(
+        self,
+        what: str,
+        attempt: Callable[[float], Awaitable[T]],
+        timeout_ms: float | None,
+        retries: int | None = None,
+        *,
+        is_final: Callable[[ApiError], bool] = lambda error: not error.code.retriable,
+    ) -> T:
+        """Tries something that is given a deadline until it succeeds, or there is no point in going on."""
+        loop = asyncio.get_running_loop()
+        settings = self.settings
+        deadline = loop.time() + (settings.deadline_ms if timeout_ms is None else timeout_ms) / 1000
+        attempts_max = (settings.retries_max if retries is None else retries) + 1
+        attempts = 0
+        while True:
+            try:
+                return await attempt(deadline)
+            except (ApiError, ConnectionError) as error:
+                is_verdict = isinstance(error, ApiError) and is_final(error)
+                if isinstance(error, ProtocolError) or is_verdict or self._is_closed:
+                    raise
+                attempts += 1
+                delay_ms = settings.backoff.delay_ms(attempts, self.random)
+                if attempts >= attempts_max or loop.time() + delay_ms / 1000 >= deadline:
+                    raise _given_up(what, attempts, error) from error
+            self.refresh_soon()
+            await asyncio.sleep(delay_ms / 1000)
 
     async def _find(self, to: Destination, deadline: float) -> Broker:
         """Who should be asked, as far as is known. What is not known is asked for once."""
@@ -418,10 +431,8 @@ def _explanation(response: Response) -> str:
     return said or ""
 
 
-def _given_up(
-    request: str, to: Destination, attempts: int, error: ApiError | ConnectionError
-) -> ApiError | Unavailable:
-    what = f"{request} to {_name(to)}, given up after {attempts} attempts"
+def _given_up(what: str, attempts: int, error: ApiError | ConnectionError) -> ApiError | Unavailable:
+    tried = f"{what}, {attempts} attempts" if attempts > 1 else what
     if isinstance(error, ApiError):
-        return ApiError(error.code, f"{what}: {error.message or 'the last answer'}")
-    return Unavailable(f"{what}: {error}")
+        return ApiError(error.code, f"{tried}: {error.message}" if error.message else tried)
+    return Unavailable(f"{tried}: {error}")
