@@ -40,6 +40,7 @@ from quorate.protocol.frame import (
 )
 from quorate.protocol.message import Request, Response
 from quorate.protocol.types import Uuid
+from quorate.storage.file_ranges import FileRange
 from quorate.storage.files import RealFiles
 from quorate.storage.partition_log import PartitionLog
 
@@ -77,32 +78,33 @@ class Shelf:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
+        self._open: list[PartitionLog] = []
         self.failed: list[PartitionLog] = []
 
-    async def open(self, key: TopicPartition, config: Any, _directory_id: Uuid) -> PartitionLog:
+    async def open_log(self, key: TopicPartition, config: Any, _directory_id: Uuid) -> PartitionLog:
         directory = str(self._directory / str(key))
-        return await PartitionLog.open(
+        log = await PartitionLog.open(
             RealFiles(), directory, config.log, topic_id=key.topic_id, now_ms=START_MS, recovery_point=0
         )
+        self._open.append(log)
+        return log
 
-    async def delete(self, _key: TopicPartition, log: PartitionLog) -> None:
-        await log.close()
+    async def delete_log(self, _key: TopicPartition, log: PartitionLog) -> None:
+        self._open.remove(log)
+        log.abandon()
 
-    async def close(self, _key: TopicPartition, log: PartitionLog) -> None:
-        await log.close()
+    def close(self) -> None:
+        for log in self._open:
+            log.abandon()
 
     def high_watermark_of(self, _key: TopicPartition) -> int:
         return 0
 
-    def directory_of(self, _log: PartitionLog) -> Uuid:
-        return topic_id("directory")
-
-    async def save(self, _partitions: list[Partition]) -> None:
+    async def save(self, _partitions: Sequence[Partition]) -> None:
         pass
 
-    def fail(self, log: PartitionLog, _error: Exception) -> list[Uuid]:
+    def fail(self, log: PartitionLog, _error: Exception) -> None:
         self.failed.append(log)
-        return []
 
 
 class NoFetchers:
@@ -289,28 +291,27 @@ class Serving:
     # Requests
 
     def begin(self, request: Request, version: int, client_id: str = "test") -> Any:
-        """Hands a request over as it comes off a wire. The answer, or what is to be waited for."""
+        """Hands a request over as it comes off a wire. The answer, or the task that will have it."""
         data = encode_request(request, version, 1, client_id)
         header, decoded = decode_request(data, 4)
         context = RequestContext(LISTENER, "127.0.0.1", 4711, client_id)
         answer = self.handlers[type(request)](context, header, decoded)
-        return self._then(answer, version) if inspect.isawaitable(answer) else _wired(answer, version)
-
-    async def _then(self, answer: Awaitable[Any], version: int) -> Any:
-        return _wired(await answer, version)
+        return asyncio.ensure_future(answer) if inspect.isawaitable(answer) else answer
 
     def park(self, request: Request, version: int) -> asyncio.Task[Any]:
         """A request that has to wait."""
         answer = self.begin(request, version)
-        assert inspect.isawaitable(answer), f"answered at once: {answer}"
-        return asyncio.ensure_future(answer)  # type: ignore[arg-type]
+        assert isinstance(answer, asyncio.Task), f"answered at once: {answer}"
+        return answer
 
     async def ask(self, request: Request, version: int, client_id: str = "test") -> Any:
+        """The answer as it comes off a wire."""
         answer = self.begin(request, version, client_id)
-        return await answer if inspect.isawaitable(answer) else answer
+        return _wired(await answer if isinstance(answer, asyncio.Task) else answer, version)
 
     async def close(self) -> None:
         await self.replicas.close()
+        self.shelf.close()
 
 
 class _Judged(Broker):
@@ -327,7 +328,7 @@ def _wired(answer: Any, version: int) -> Any:
     if answer is NO_RESPONSE:
         return answer
     parts = encode_response_parts(answer, version, 1)
-    data = b"".join(part.read() if hasattr(part, "read") else bytes(part) for part in parts)  # type: ignore
+    data = b"".join(part.read() if isinstance(part, FileRange) else bytes(part) for part in parts)  # type: ignore
     _, decoded = decode_response(answer.__key__, version, memoryview(data)[4:])
     return decoded
 
@@ -361,6 +362,7 @@ def a_batch(
 
 def offsets_in(data: Any) -> list[int]:
     """The offsets of the records of a fetch."""
+    data = data.read() if isinstance(data, FileRange) else data
     return [record.offset for header in batches(data) for record in records(data, header)]
 
 

@@ -12,20 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from model_cluster import TOPIC, Misfortune, ModelCluster
+from worlds import BACKOFF, SETTINGS, run
 
-from quorate.client.cluster import Cluster, ClusterSettings
+from quorate.client.cluster import Cluster
 from quorate.client.errors import Unavailable
 from quorate.client.fetcher import EARLIEST, Fetcher, FetcherSettings
 from quorate.client.producer import Delivered, Producer, ProducerSettings
-from quorate.lab.guard import guard
 from quorate.lab.world import MS, SECOND, World
-from quorate.net.connections import Backoff
 from quorate.node.host import Host
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
-
-CLUSTER = ClusterSettings(request_timeout_ms=3000, metadata_timeout_ms=1000, connect_timeout_ms=1000)
-BACKOFF = Backoff(first_ms=20, max_ms=200)
 
 
 class Sending:
@@ -46,7 +42,7 @@ class Sending:
 
     async def run(self, host: Host) -> None:
         async with (
-            Cluster([("b1", 9092), ("b2", 9092)], random=host.random, settings=CLUSTER) as cluster,
+            Cluster([("b1", 9092), ("b2", 9092)], random=host.random, settings=SETTINGS) as cluster,
             Producer(cluster, self.settings, wall_ms=host.wall_ms) as producer,
         ):
             receipts = []
@@ -66,35 +62,6 @@ class Sending:
             for at, value, fate in self.sent
             if at == partition and isinstance(fate, Delivered) == delivered
         ]
-
-
-def run(model: ModelCluster, client, seed: int = 0, disturb=lambda _world: None) -> str:
-    """Runs a client until it ends. The digest of the run."""
-    with World(seed) as world, guard(world):
-
-        def mute(number: int, healed) -> None:
-            world.network.cut(model.names[number], "client")
-            world.call_at(world.now_ns + 4 * SECOND, healed)
-            world.call_at(world.now_ns + 4 * SECOND, world.network.heal, model.names[number], "client")
-
-        model.mute = mute
-        for number, name in model.names.items():
-
-            async def broker(_host: Host, number: int = number) -> None:
-                await model.serve(number)
-                await asyncio.Event().wait()
-
-            world.add_machine(name)
-            world.start(name, broker)
-        world.add_machine("client")
-        world.start("client", client.run)
-        disturb(world)
-        ended = world.run_until_condition(lambda: bool(world.exits), 3600 * SECOND)
-        world.check()
-        assert ended, "the client did not come to an end"
-        world.run_for(120 * SECOND)  # for what comes late
-        world.check()
-        return str(world.trace.digest())
 
 
 def check_all_delivered(model: ModelCluster, client: Sending) -> None:
@@ -130,7 +97,7 @@ plans = st.lists(bursts, min_size=1, max_size=10).map(
 def test_no_record_is_lost_repeated_or_reordered(plan, script, codec, linger_ms, seed):
     model = ModelCluster(brokers=2, partitions=3, script=script)
     client = Sending(plan, codec=codec, linger_ms=linger_ms)
-    run(model, client, seed)
+    run(model, client.run, seed)
     check_all_delivered(model, client)
 
 
@@ -145,7 +112,7 @@ def test_batches_that_are_too_large_are_halved_and_keep_their_place(plan, script
     model = ModelCluster(brokers=2, partitions=3, script=script)
     model.batch_records_max = batch_records_max
     client = Sending(plan)
-    run(model, client, seed)
+    run(model, client.run, seed)
     check_all_delivered(model, client)
 
 
@@ -167,7 +134,7 @@ def test_brokers_that_are_killed_and_come_back(plan, seed, forgets):
         for name in model.names.values():
             world.call_at(at + SECOND, world.restart, name)
 
-    run(model, client, seed, disturb)
+    run(model, client.run, seed, disturb)
     check_all_delivered(model, client)
 
 
@@ -182,7 +149,7 @@ def test_a_record_that_fails_takes_only_its_batch_with_it(plan, script, invalid,
     model = ModelCluster(brokers=2, partitions=3, script=script)
     model.invalid = invalid
     client = Sending(plan)
-    run(model, client, seed)
+    run(model, client.run, seed)
     for index in range(3):
         assert model.log(index).values() == client.values(index)
         assert not invalid.intersection(client.values(index))
@@ -201,7 +168,7 @@ def test_a_record_that_fails_takes_only_its_batch_with_it(plan, script, invalid,
 def test_without_idempotence_records_may_come_twice_but_never_out_of_order(plan, script, seed):
     model = ModelCluster(brokers=2, partitions=3, script=script)
     client = Sending(plan, idempotent=False)
-    run(model, client, seed)
+    run(model, client.run, seed)
     for index in range(3):
         first_seen = list(dict.fromkeys(model.log(index).values()))
         assert first_seen == client.values(index)
@@ -212,7 +179,7 @@ def test_acknowledged_records_that_the_cluster_lost_are_reported_once():
         async def run(self, host: Host) -> None:
             self.model = model
             async with (
-                Cluster([("b1", 9092)], random=host.random, settings=CLUSTER) as cluster,
+                Cluster([("b1", 9092)], random=host.random, settings=SETTINGS) as cluster,
                 Producer(cluster, self.settings, wall_ms=host.wall_ms) as producer,
             ):
                 await (await producer.send(TOPIC, b"before", partition=0))
@@ -228,14 +195,14 @@ def test_acknowledged_records_that_the_cluster_lost_are_reported_once():
                 assert await (await producer.send(TOPIC, b"after", partition=0)) == (0, 1)
 
     model = ModelCluster(brokers=1, partitions=1)
-    run(model, Losing([]))
+    run(model, Losing([]).run)
     assert model.log().values() == [b"before", b"after"]
 
 
 def test_what_cannot_be_delivered_in_time_fails_and_says_why():
     model = ModelCluster(brokers=1, partitions=1, script=[Misfortune.REFUSED] * 10_000)
     client = Sending([(0, 0)] * 3, delivery_timeout_ms=5000)
-    run(model, client)
+    run(model, client.run)
     assert len(client.sent) == 3
     for _, _, fate in client.sent:
         assert isinstance(fate, Unavailable)
@@ -254,7 +221,7 @@ class Reading(Sending):
 
     async def run(self, host: Host) -> None:
         async with (
-            Cluster([("b1", 9092), ("b2", 9092)], random=host.random, settings=CLUSTER) as cluster,
+            Cluster([("b1", 9092), ("b2", 9092)], random=host.random, settings=SETTINGS) as cluster,
             Fetcher(cluster, FetcherSettings(backoff=BACKOFF)) as fetcher,
         ):
             fetcher.assign(dict.fromkeys(self.model.logs, EARLIEST))
@@ -275,7 +242,7 @@ class Reading(Sending):
 def test_a_reader_sees_every_offset_once_and_in_order(plan, script, seed):
     model = ModelCluster(brokers=2, partitions=3, script=script)
     client = Reading(model, plan)
-    run(model, client, seed)
+    run(model, client.run, seed)
     check_all_delivered(model, client)
     for index in range(3):
         assert client.read.get(index, []) == list(enumerate(model.log(index).values()))
@@ -284,6 +251,6 @@ def test_a_reader_sees_every_offset_once_and_in_order(plan, script, seed):
 def test_the_same_seed_gives_the_same_run():
     def digest() -> str:
         model = ModelCluster(brokers=2, partitions=3, script=list(Misfortune))
-        return run(model, Sending([(number % 3, number % 5) for number in range(50)]), seed=7)
+        return run(model, Sending([(number % 3, number % 5) for number in range(50)]).run, seed=7)
 
     assert digest() == digest()

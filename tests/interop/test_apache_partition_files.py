@@ -244,6 +244,7 @@ def test_we_read_what_apache_wrote_and_apache_goes_on_where_we_stopped(programs,
         assert name in home.partitions
         await home.begin()
         log = await open_partition(directory, home.take_recovery_point(name), topic_id=topic_id)
+        home.opened(name)
         leader_epoch = log.epochs.latest_epoch
         for index in range(50):
             buffer = build([Record(0, 9000 + index, None, f"ours {index}".encode())])

@@ -11,14 +11,16 @@ block everything has been started, and every broker serves and knows of all the 
 terminating, pausing and resuming by id, and what the nodes have logged, are those of `Processes`.
 """
 
-import os
+import asyncio
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Self
 
-from node.processes import HOST, Processes
+from node.processes import CLUSTER_ID, HOST, Processes
+from quorate.cli.configuration import load_config
 from quorate.net.client import ConnectionLost
+from quorate.node.format import format_storage
+from quorate.node.host import real_host
 from quorate.protocol.api.admin import DescribeClusterRequest, DescribeClusterResponse
 from quorate.protocol.errors import ApiError
 from quorate.protocol.message import Request, Response
@@ -75,11 +77,11 @@ class ClusterProcesses(Processes):
     # Files
 
     def prepare(self) -> None:
-        """Writes all configurations, and formats all directories."""
+        """Writes all configurations, and formats all directories, as `quorate storage format` does."""
         for one in self.node_ids:
             self.configure_node(one)
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(self.format, self.node_ids))
+            config = load_config(str(self.configuration(one)))
+            asyncio.run(format_storage(real_host("tests"), config, CLUSTER_ID))
 
     def configure_node(self, node_id: int, **changes: str | None) -> None:
         """Writes the configuration of a node anew; it counts when the node starts again."""

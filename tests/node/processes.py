@@ -46,6 +46,7 @@ SETTINGS = {
     "controller.quorum.fetch.timeout.ms": "600",
     "controller.quorum.request.timeout.ms": "600",
     "metadata.max.idle.interval.ms": "20",
+    "quorate.events.publish": "false",  # clusters of tests have the topics that tests give them
 }
 
 T = TypeVar("T")

@@ -1,6 +1,7 @@
 """A controller in this process: what is hard to arrange from outside."""
 
 import asyncio
+import errno
 import socket
 
 from node.processes import CLUSTER_ID, HOST
@@ -191,13 +192,13 @@ def test_a_snapshot_that_finds_no_room_is_written_later(tmp_path, monkeypatch):
         config = await formatted(tmp_path, idle_ms=10)
         config.values["metadata.log.max.record.bytes.between.snapshots"] = 1
         monkeypatch.setattr(snapshots, "_RETRY_S", 0.01)
-        failures = iter([StorageError("a disk", "no space left"), StorageError("a disk", "no space left")])
+        failures = iter([OSError(errno.ENOSPC, "no space left")] * 2)
         write = MetadataLog.write_snapshot
 
         async def fail_at_first(log, *args):
             error = next(failures, None)
             if error is not None:
-                raise error
+                raise StorageError.of("a disk", error) from error
             await write(log, *args)
 
         monkeypatch.setattr(MetadataLog, "write_snapshot", fail_at_first)

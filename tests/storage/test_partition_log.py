@@ -438,6 +438,56 @@ def test_a_cut_forgets_what_was_known_only_from_what_was_cut(tmp_path: Path) -> 
     asyncio.run(scenario())
 
 
+def test_a_snapshot_of_what_was_cut_is_not_believed_later(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        log = await opened_partition(tmp_path)
+        for sequence in range(5):
+            produce(log, a_produced(7, sequence))
+        await log.close()
+        log = await opened_partition(tmp_path, recovery_point=None)
+        await log.truncate_to(2)
+        for sequence in range(6):
+            produce(log, a_produced(8, sequence))
+        await log.truncate_to(6)
+        check_producers(log)
+        assert (log.producers.of(7).last_sequence, log.producers.of(8).last_sequence) == (1, 3)
+        await log.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_rebuilt_transaction_index_is_whole_or_not_there(tmp_path: Path) -> None:
+    """A segment that is trusted again must not have lost what was in its index."""
+
+    async def scenario() -> None:
+        log = await opened_partition(tmp_path)
+        produce(log, a_produced(7, 0, is_transactional=True))
+        log.append_control(a_marker(7, is_abort=True), 0, 0)
+        while len(log.segments) < 3:
+            produce(log, a_produced(value_bytes=200))
+        end_offset = log.end_offset
+        await log.close()
+        path = tmp_path / f"{FIRST}.txnindex"
+        whole = path.read_bytes()
+        path.write_bytes(whole[:20])
+        for operation, name in [
+            ("append", ".txnindex.tmp"),
+            ("fsync", ".txnindex.tmp"),
+            ("rename", ".txnindex"),
+        ]:
+            files = FailingFiles()
+            files.broken = {(operation, name)}
+            with pytest.raises(StorageError, match="broken"):
+                await opened_partition(tmp_path, files=files, recovery_point=None)
+            assert path.read_bytes() == whole[:20]
+        log = await opened_partition(tmp_path, recovery_point=end_offset)
+        assert path.read_bytes() == whole
+        assert log.aborted_between(0, end_offset) == [AbortedTransaction(7, 0, 1, 2)]
+        await log.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_log_that_starts_again_knows_nobody(tmp_path: Path) -> None:
     async def scenario() -> None:
         log = await with_segments(tmp_path)

@@ -30,6 +30,8 @@ RECORD_ERRORS_MAX: Final = 100  # that an answer lists; the others are as bad
 _FORM: Final = Struct(">8xi4xb4xh")  # length, magic, attributes
 _OVERHEAD_BYTES: Final = 12  # what the length does not count
 _MAGIC: Final = 2
+_INT64: Final = np.iinfo(np.int64)
+_UNBOUNDED_MS: Final = int(_INT64.max)
 _CODEC_MASK: Final = 0x07
 _ZSTD: Final = int(Codec.ZSTD)
 _TRANSACTIONAL: Final = 0x10
@@ -117,7 +119,8 @@ def _with_own_times(data: memoryview, header: BatchHeader, config: TopicConfig) 
 
 def _check_records(scan: RecordScan, config: TopicConfig, wall_ms: int) -> None:
     """Wrong times count more than missing keys, where a batch has both."""
-    if not config.has_append_time:
+    is_newest_wrong = scan.max_timestamp > wall_ms + config.timestamp_after_max_ms
+    if not config.has_append_time and (is_newest_wrong or config.timestamp_before_max_ms < _UNBOUNDED_MS):
         wrong = np.flatnonzero(_are_wrong(scan.timestamps, config, wall_ms))
         if len(wrong):
             some = [int(index) for index in wrong[:RECORD_ERRORS_MAX]]
@@ -131,14 +134,11 @@ def _check_records(scan: RecordScan, config: TopicConfig, wall_ms: int) -> None:
 
 def _are_wrong(timestamps: NDArray[np.int64], config: TopicConfig, wall_ms: int) -> NDArray[np.bool_]:
     """Which of them are too far from now; to have none is always right."""
-    oldest = max(wall_ms - config.timestamp_before_max_ms, _INT64.min)
-    newest = min(wall_ms + config.timestamp_after_max_ms, _INT64.max)
+    oldest = max(wall_ms - config.timestamp_before_max_ms, int(_INT64.min))
+    newest = min(wall_ms + config.timestamp_after_max_ms, int(_INT64.max))
     are_wrong: NDArray[np.bool_] = (timestamps < oldest) | (timestamps > newest)
     are_wrong &= timestamps != NO_TIMESTAMP
     return are_wrong
-
-
-_INT64: Final = np.iinfo(np.int64)
 
 
 def _far_from(timestamp: int, wall_ms: int) -> str:

@@ -3,7 +3,9 @@
 A fetcher has one request under way, which the leader answers as soon as there is something. Each partition is
 asked for at the end of its log, with the epoch of the last record there; a leader whose log went another way
 says where the two part, and the follower cuts its own. Whatever is answered for an epoch that is over is
-thrown away.
+thrown away. In a fetch session both say only what has changed.
+
+A partition may be given up whenever something is awaited: it is looked at again after that.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from quorate.broker.partition import Partition
+from quorate.client.errors import code_of
+from quorate.client.fetch_session import FetchSession, Row
+from quorate.client.metadata import TopicPartition as Place
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Address, Connections
 from quorate.protocol.api.produce_fetch import (
@@ -25,13 +30,20 @@ from quorate.protocol.api.produce_fetch import (
 )
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
-from quorate.storage.errors import StorageError
+from quorate.storage.errors import AppendError, StorageError
 
 __all__ = ["FetcherSettings", "Fetchers"]
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _NO_CHANGE_OF_MIND: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH})
+_SESSION_IS_OVER: Final = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
@@ -115,6 +127,7 @@ class _Fetcher:
         self._all = all_fetchers
         self._leader_id = leader_id
         self._followed: dict[tuple[Uuid, int], _Followed] = {}
+        self._session = FetchSession()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._logger = logging.getLogger(f"quorate.broker.{all_fetchers.broker_id}")
@@ -178,48 +191,56 @@ class _Fetcher:
             (one.partition.key.topic_id, one.partition.key.partition_id): (one, one.partition.log.end_offset)
             for one in due
         }
-        response = await self._all.connections.request(
-            address, self._request(due), timeout_ms=settings.wait_max_ms + settings.timeout_ms
-        )
+        try:
+            response = await self._all.connections.request(
+                address, self._request(due), timeout_ms=settings.wait_max_ms + settings.timeout_ms
+            )
+        except (ConnectionLost, ApiError):
+            self._session.lost()
+            raise
         assert isinstance(response, FetchResponse)
+        self._session.answered(response)
         if response.error_code:
-            raise ApiError(ErrorCode(response.error_code), "the leader refused the fetch")
+            code = code_of(response.error_code)
+            if code not in _SESSION_IS_OVER:
+                raise ApiError(code, "the leader refused the fetch")
+            return  # the next request lists everything
         for topic in response.responses:
             for data in topic.partitions:
-                key = topic.topic_id, data.partition_index
-                followed, offset = asked.get(key, (None, 0))
-                if followed is not None and self._followed.get(key) is followed:
+                followed, offset = asked.get((topic.topic_id, data.partition_index), (None, 0))
+                if followed is not None and self._is_followed(followed):
                     await self._take(followed, offset, data)
+
+    def _is_followed(self, followed: _Followed) -> bool:
+        key = followed.partition.key
+        return self._followed.get((key.topic_id, key.partition_id)) is followed
 
     def _request(self, due: list[_Followed]) -> FetchRequest:
         settings = self._all.settings
-        topics: dict[Uuid, FetchRequest.Topic] = {}
+        rows: dict[Place, Row] = {}
         for one in due:
             key, log = one.partition.key, one.partition.log
-            topic = topics.get(key.topic_id)
-            if topic is None:
-                topic = FetchRequest.Topic(topic=key.topic, topic_id=key.topic_id, partitions=[])
-                topics[key.topic_id] = topic
             last_epoch = log.epochs.latest_epoch
-            topic.partitions.append(
-                FetchRequest.Topic.Partition(
-                    partition=key.partition_id,
-                    current_leader_epoch=one.epoch,
-                    fetch_offset=log.end_offset,
-                    last_fetched_epoch=-1 if last_epoch is None else last_epoch,
-                    log_start_offset=log.start_offset,
-                    partition_max_bytes=settings.partition_max_bytes,
-                )
+            rows[Place(key.topic, key.partition_id)] = Row(
+                topic_id=key.topic_id,
+                leader_epoch=one.epoch,
+                offset=log.end_offset,
+                bytes_max=settings.partition_max_bytes,
+                last_epoch=-1 if last_epoch is None else last_epoch,
+                log_start_offset=log.start_offset,
             )
-        state = FetchRequest.ReplicaState(
-            replica_id=self._all.broker_id, replica_epoch=self._all.broker_epoch()
-        )
+        part = self._session.next(rows)
         return FetchRequest(
-            replica_state=state,
+            replica_state=FetchRequest.ReplicaState(
+                replica_id=self._all.broker_id, replica_epoch=self._all.broker_epoch()
+            ),
             max_wait_ms=settings.wait_max_ms,
             min_bytes=settings.min_bytes,
             max_bytes=settings.response_max_bytes,
-            topics=list(topics.values()),
+            session_id=part.session_id,
+            session_epoch=part.session_epoch,
+            topics=part.topics,
+            forgotten_topics_data=part.forgotten,
         )
 
     async def _take(self, followed: _Followed, offset: int, data: PartitionData) -> None:
@@ -229,8 +250,9 @@ class _Fetcher:
         except StorageError as error:
             followed.has_failed = True
             self._all.offline(partition, error)
-        except ApiError as error:
-            if error.code in _NO_CHANGE_OF_MIND and partition.leader_epoch == followed.epoch:
+        except (ApiError, AppendError) as error:
+            code = error.code if isinstance(error, ApiError) else ErrorCode.CORRUPT_MESSAGE
+            if code in _NO_CHANGE_OF_MIND and partition.leader_epoch == followed.epoch:
                 followed.has_failed = True  # until the metadata says what the leader knows already
             else:
                 self._back_off(followed)
@@ -243,7 +265,7 @@ class _Fetcher:
             )
 
     async def _take_or_raise(self, followed: _Followed, offset: int, data: PartitionData) -> None:
-        partition, code = followed.partition, ErrorCode(data.error_code)
+        partition, code = followed.partition, code_of(data.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._start_over(followed)
         elif code is not ErrorCode.NONE:
@@ -253,6 +275,9 @@ class _Fetcher:
         else:
             records = data.records
             view = memoryview(cast("Buffer", records)) if records is not None else memoryview(b"")
+            offset = await partition.begin_with(offset, view)
+            if not self._is_followed(followed):
+                return
             partition.append_fetched(followed.epoch, offset, view, data.high_watermark)
             if data.log_start_offset > partition.log.start_offset:
                 await partition.start_at(data.log_start_offset)
@@ -265,14 +290,20 @@ class _Fetcher:
         """Our end is outside of the leader's log: after an unclean election, or after long absence."""
         partition = followed.partition
         latest = await self._ask_offset(followed, _LATEST)
+        if not self._is_followed(followed):
+            return
         if latest < partition.log.end_offset:
             self._logger.warning("partition=%s is cut to its leader's end at %d", partition.key, latest)
             await partition.truncate_to(latest)
             return
         earliest = await self._ask_offset(followed, _EARLIEST)
+        if not self._is_followed(followed):
+            return
         if earliest > partition.log.end_offset:
             self._logger.warning("partition=%s begins anew at its leader's start %d", partition.key, earliest)
             await partition.restart_at(earliest)
+        else:
+            self._back_off(followed)  # it is in the leader's log after all; something else is wrong
 
     async def _ask_offset(self, followed: _Followed, timestamp: int) -> int:
         key = followed.partition.key
@@ -290,7 +321,5 @@ class _Fetcher:
         assert isinstance(response, ListOffsetsResponse)
         found: Any = response.topics[0].partitions[0]
         if found.error_code:
-            raise ApiError(
-                ErrorCode(found.error_code), "the leader does not say where its log begins or ends"
-            )
+            raise ApiError(code_of(found.error_code), "the leader does not say where its log begins or ends")
         return int(found.offset)

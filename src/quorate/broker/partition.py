@@ -4,13 +4,15 @@ A leader appends what producers send, answers fetches, and keeps count of its fo
 follower appends what its leader has, after cutting off what the leader does not have. Both go by the leader
 epoch of the metadata: an older one is never returned to.
 
-Everything here happens on one loop. Appends and reads are synchronous; what cuts a log is awaited, and while
-it is the replica takes part in nothing.
+Everything here happens on one loop. Appends and reads are synchronous; what takes away from a log is awaited,
+is done to its end even if nobody waits for it any more, and one thing at a time. `settled` is for whoever
+gives the replica another role, or takes it away: until then it may be half cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -19,6 +21,7 @@ from quorate.broker.leadership import Leadership, Proposal
 from quorate.broker.topic_config import TopicConfig
 from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
 from quorate.metadata.partitions import Partition as PartitionState
+from quorate.protocol.batch import HEADER_BYTES, read_header
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
 from quorate.storage.partition_log import PartitionLog
@@ -91,6 +94,7 @@ class Partition:
         self.failure: str | None = None  # why it is offline
         self.data_waits: dict[DataWait, int] = {}
         self._commits = CommitQueue()
+        self._cutting = asyncio.Lock()
         self._high_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         log.replicated_to(self._high_watermark)
 
@@ -107,6 +111,7 @@ class Partition:
             self.leading.update(state)
             self._advance(self.leading)
             return False
+        assert self.leading is not None or not self._cutting.locked(), f"{self.key} is not settled"
         high_watermark = self.high_watermark
         self.log.assign_epoch(state.leader_epoch)
         self.leading = Leadership.begin(
@@ -289,7 +294,9 @@ class Partition:
 
     def append_fetched(self, epoch: int, offset: int, data: memoryview, high_watermark: int) -> None:
         """Appends what the leader of an epoch answered to a fetch at an offset, if that is still us."""
-        if epoch != self.leader_epoch or self.leading is not None or offset != self.log.end_offset:
+        if epoch != self.leader_epoch or self.leading is not None or self.failure is not None:
+            return
+        if offset != self.log.end_offset:
             return
         if len(data):
             self.log.append_replicated(data, self._around.wall_ms(), epoch_max=epoch)
@@ -307,19 +314,41 @@ class Partition:
         await self.truncate_to(min(target, self.log.end_offset))
 
     async def truncate_to(self, offset: int) -> None:
-        await self.log.truncate_to(offset)
-        self._high_watermark = max(self.log.start_offset, min(self._high_watermark, self.log.end_offset))
+        async def truncate() -> None:
+            await self.log.truncate_to(offset)
+            self._high_watermark = max(self.log.start_offset, min(self._high_watermark, self.log.end_offset))
+
+        await self._alone(truncate)
 
     async def restart_at(self, offset: int) -> None:
         """Forgets everything, and begins where the leader begins."""
-        await self.log.restart_at(offset, self._around.wall_ms())
-        self._high_watermark = offset
+
+        async def restart() -> None:
+            await self.log.restart_at(offset, self._around.wall_ms())
+            self._high_watermark = offset
+
+        await self._alone(restart)
+
+    async def begin_with(self, offset: int, data: memoryview) -> int:
+        """Where to append what was answered to a fetch at an offset: there; or, if an empty log begins in the
+        middle of the leader's first batch, where that batch begins, and the log then does as well."""
+        log = self.log
+        if log.start_offset == log.end_offset == offset and len(data) >= HEADER_BYTES:
+            base_offset = read_header(data).base_offset
+            if base_offset < offset:
+                await self.restart_at(base_offset)
+                return base_offset
+        return offset
 
     async def start_at(self, offset: int) -> None:
         """The leader's log begins later than ours."""
-        if offset <= self.log.end_offset:
-            await self.log.delete_until(offset, self._around.wall_ms())
-            self._high_watermark = max(self._high_watermark, offset)
+
+        async def delete() -> None:
+            if offset <= self.log.end_offset:
+                await self.log.delete_until(offset, self._around.wall_ms())
+                self._high_watermark = max(self._high_watermark, offset)
+
+        await self._alone(delete)
 
     def _set_high_watermark(self, high_watermark: int) -> None:
         moved = max(self._high_watermark, min(high_watermark, self.log.end_offset))
@@ -327,3 +356,31 @@ class Partition:
             self._high_watermark = moved
             self.log.replicated_to(moved)
             self._wake()
+
+    # As either
+
+    async def retain(self) -> None:
+        """Deletes what is too old or too much, as far as it is committed."""
+        config = self.config
+
+        async def delete() -> None:
+            await self.log.apply_retention(
+                min(self.high_watermark, self.log.end_offset),
+                config.retention_bytes if config.is_deleted else -1,
+                config.retention_ms if config.is_deleted else -1,
+                self._around.wall_ms(),
+            )
+
+        await self._alone(delete)
+
+    async def settled(self) -> None:
+        """Until nothing is being taken away from the log any more."""
+        async with self._cutting:
+            pass
+
+    async def _alone(self, work: Callable[[], Awaitable[None]]) -> None:
+        async def guarded() -> None:
+            async with self._cutting:
+                await work()
+
+        await asyncio.shield(asyncio.ensure_future(guarded()))

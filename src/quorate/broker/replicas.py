@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Protocol
 
 from quorate.broker.control_plane import Assignment, Changes
@@ -19,7 +19,8 @@ from quorate.broker.partition import Partition, Surroundings, TopicPartition
 from quorate.broker.settings import BrokerSettings
 from quorate.broker.topic_config import TopicConfig, topic_config
 from quorate.metadata.image import ClusterImage
-from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.metadata.partitions import MIGRATING, UNASSIGNED
+from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
 from quorate.storage.errors import StorageError
 from quorate.storage.partition_log import PartitionLog
@@ -89,14 +90,22 @@ class Replicas:
         partition = self._by_id.get((key.topic_id, key.partition_id))
         if partition is None:
             config = self._config_of(image, key.topic)
-            log = await self._shelf.open_log(key, config, state.directory_of(self._settings.broker_id))
+            directory_id = state.directory_of(self._settings.broker_id)
+            if directory_id == UNASSIGNED and state.partition_epoch > 0:
+                directory_id = MIGRATING  # nobody knows where, but it may have been somewhere for long
+            log = await self._shelf.open_log(key, config, directory_id)
             partition = Partition(key, self._around, log, config, self._shelf.high_watermark_of(key))
             self._by_id[key.topic_id, key.partition_id] = partition
             self._by_name[key.topic, key.partition_id] = partition
+        if partition.failure is not None:
+            return  # until the broker is started again
+        if state.leader_epoch > partition.leader_epoch:
+            # Whoever was followed is not any more, and what that came to is done before the role changes.
+            self._fetchers.forget(partition)
+            await partition.settled()
         if state.leader == self._settings.broker_id:
             if partition.lead(state):
                 self._logger.info("lead partition=%s epoch=%d isr=%s", key, state.leader_epoch, state.isr)
-            self._fetchers.forget(partition)
         elif partition.follow(state):
             self._fetchers.follow(partition)
 
@@ -108,6 +117,7 @@ class Replicas:
         self._fetchers.forget(partition)
         partition.stop()
         self._logger.info("remove partition=%s", partition.key)
+        await partition.settled()
         await self._shelf.delete_log(partition.key, partition.log)
 
     def _configure(self, changes: Changes) -> None:
@@ -127,10 +137,21 @@ class Replicas:
 
     def offline(self, partition: Partition, error: StorageError) -> None:
         """The disk under a replica has failed, and with it everything in the same directory."""
-        self._logger.error("replica offline partition=%s reason=%s", partition.key, error)
+        if not self._has(partition):
+            return  # it was removed while somebody worked on it
         self._shelf.fail(partition.log, error)
-        partition.stop(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
-        self._fetchers.forget(partition)
+        self.directory_failed(_directory_of(partition), str(error))
+
+    def directory_failed(self, path: str, reason: str) -> None:
+        """A log directory cannot be used any more."""
+        for partition in self:
+            if _directory_of(partition) == path and partition.failure is None:
+                self._logger.error("replica offline partition=%s reason=%s", partition.key, reason)
+                partition.stop(ErrorCode.KAFKA_STORAGE_ERROR, reason)
+                self._fetchers.forget(partition)
+
+    def _has(self, partition: Partition) -> bool:
+        return self._by_id.get((partition.key.topic_id, partition.key.partition_id)) is partition
 
     # Duties
 
@@ -145,27 +166,32 @@ class Replicas:
                     self._proposals.add(partition, proposal)
 
     async def save_high_watermarks(self) -> None:
-        """Remembers high watermarks and log starts on disk, again and again."""
+        """Remembers high watermarks and log starts on disk, again and again; and syncs full segments, so that
+        they need not be recovered."""
         while True:
             await asyncio.sleep(self._settings.high_watermark_checkpoint_ms / 1000)
-            await self._shelf.save(list(self))
+            for partition in list(self):
+                log = partition.log
+                if log.segments[-1].base_offset > log.flushed_offset:
+                    await self._try(partition, log.flush)
+            await self._shelf.save([one for one in self if one.failure is None])
 
     async def enforce_retention(self) -> None:
-        """Deletes what is too old or too much, again and again."""
+        """Deletes what is too old or too much, and forgets producers that are gone, again and again."""
         while True:
             await asyncio.sleep(self._settings.retention_check_ms / 1000)
             for partition in list(self):
-                await self._retain(partition)
+                await self._try(partition, partition.retain)
+                partition.log.expire_producers(
+                    self._around.wall_ms(), self._settings.producer_id_expiration_ms
+                )
 
-    async def _retain(self, partition: Partition) -> None:
-        config = partition.config
+    async def _try(self, partition: Partition, work: Callable[[], Awaitable[object]]) -> None:
+        """Works on the log of a replica that is in use, and may be removed meanwhile."""
+        if partition.failure is not None or not self._has(partition):
+            return
         try:
-            await partition.log.apply_retention(
-                partition.high_watermark,
-                config.retention_bytes if config.is_deleted else -1,
-                config.retention_ms if config.is_deleted else -1,
-                self._around.wall_ms(),
-            )
+            await work()
         except StorageError as error:
             self.offline(partition, error)
 
@@ -174,9 +200,15 @@ class Replicas:
         for partition in list(self):
             partition.stop()
             self._fetchers.forget(partition)
-        await self._shelf.save(list(self))
+        await self._shelf.save([one for one in self if one.failure is None])
         for partition in list(self):
+            await partition.settled()
             try:
                 await partition.log.close()
-            except (StorageError, ApiError) as error:
+            except StorageError as error:
                 self._logger.error("not closed in order partition=%s reason=%s", partition.key, error)
+                self._shelf.fail(partition.log, error)
+
+
+def _directory_of(partition: Partition) -> str:
+    return partition.log.directory.rpartition("/")[0]

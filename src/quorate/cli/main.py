@@ -13,6 +13,7 @@ from quorate import __version__
 from quorate.cli import brokers, lab, node, protocol, quorum, storage
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError
+from quorate.node.node import NodeFailed
 from quorate.protocol.errors import ApiError
 from quorate.storage.errors import StorageError
 
@@ -152,7 +153,7 @@ def _errors_as_one_line() -> Iterator[None]:
         yield
     except ApiError as error:
         _fail(error.message)
-    except (ConfigError, ImageError, StorageError) as error:
+    except (ConfigError, ImageError, StorageError, NodeFailed) as error:
         _fail(str(error))
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import sys
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +13,8 @@ from quorate.cli.configuration import load_config
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.node.host import real_host
-from quorate.node.node import Node
+from quorate.node.logs import set_up as set_up_logs
+from quorate.node.node import Node, NodeFailed
 from quorate.storage.errors import StorageError
 
 __all__ = ["run"]
@@ -23,13 +24,11 @@ _DISK_THREADS = 4
 
 def run(path: str) -> None:
     config = load_config(path)
-    logging.basicConfig(
-        stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s"
-    )
+    set_up_logs(sys.stderr, config["quorate.log.format"], config["quorate.log.level"])
     try:
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
             runner.run(_run(config))
-    except* (StorageError, ConfigError, ImageError) as group:
+    except* (StorageError, ConfigError, ImageError, NodeFailed) as group:
         raise _first(group) from None
     except* OSError as group:
         raise ConfigError(f"{path}: {_first(group)}") from None
@@ -46,7 +45,7 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 async def _run(config: NodeConfig) -> None:
     with ThreadPoolExecutor(_DISK_THREADS, "disk") as executor:
-        node = Node(real_host(f"{config.node_id}", executor), config)
+        node = Node(real_host(f"{config.node_id}", executor), config, stopwatch=time.perf_counter)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)

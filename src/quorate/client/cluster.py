@@ -179,7 +179,7 @@ class Cluster:
 
         async def ask(deadline: float) -> Topic:
             nonlocal give_up_at
-            async with _in_time(deadline, f"topic {name!r}"):
+            async with _in_time(deadline):
                 await self.refresh(name)
             known = self.metadata.topics.get(name)
             if known is not None:
@@ -277,17 +277,20 @@ class Cluster:
         deadline = loop.time() + (settings.deadline_ms if timeout_ms is None else timeout_ms) / 1000
         attempts_max = (settings.retries_max if retries is None else retries) + 1
         attempts = 0
+        reason: ApiError | ConnectionError | None = None
         while True:
             try:
                 return await attempt(deadline)
             except (ApiError, ConnectionError) as error:
+                if reason is None or not isinstance(error, _OutOfTime):
+                    reason = error  # that the time was up is no reason if there was one before
                 is_verdict = isinstance(error, ApiError) and is_final(error)
                 if isinstance(error, ProtocolError) or is_verdict or self._is_closed:
                     raise
                 attempts += 1
                 delay_ms = settings.backoff.delay_ms(attempts, self.random)
                 if attempts >= attempts_max or loop.time() + delay_ms / 1000 >= deadline:
-                    raise _given_up(what, attempts, error) from error
+                    raise _given_up(what, attempts, reason) from error
             self.refresh_soon()
             await asyncio.sleep(delay_ms / 1000)
 
@@ -295,7 +298,7 @@ class Cluster:
         """Who should be asked, as far as is known. What is not known is asked for once."""
         found = self._known(to)
         if found is None:
-            async with _in_time(deadline, _name(to)):
+            async with _in_time(deadline):
                 await self.refresh(*([to.topic] if isinstance(to, LeaderOf) else []))
             found = self._known(to)
         if found is None:
@@ -379,23 +382,27 @@ class Cluster:
         for address in sorted(before - after - set(self._bootstrap)):
             for pool in self._pools:
                 pool.forget(address)
-        if self._age_timer is not None:
-            self._age_timer.cancel()
-        loop = asyncio.get_running_loop()
-        self._age_timer = loop.call_later(self.settings.metadata_age_max_ms / 1000, self.refresh_soon)
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
         self._refreshing = None
         if not task.cancelled():
             task.exception()  # those who wait get it; if nobody waits, nobody misses it
+        if self._age_timer is not None:
+            self._age_timer.cancel()
+        if not self._is_closed:
+            delay_ms = self.settings.metadata_age_max_ms
+            self._age_timer = task.get_loop().call_later(delay_ms / 1000, self.refresh_soon)
+
+
+class _OutOfTime(Unavailable):
+    """The time was up while somebody was being asked."""
 
 
 class _in_time:  # noqa: N801  # used like a function
-    """A timeout that says what did not come in time."""
+    """A timeout of the client's own kind."""
 
-    def __init__(self, deadline: float, what: str) -> None:
+    def __init__(self, deadline: float) -> None:
         self._timeout = asyncio.timeout_at(deadline)
-        self._what = what
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
@@ -406,7 +413,7 @@ class _in_time:  # noqa: N801  # used like a function
         try:
             await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
-            raise Unavailable(f"{self._what}: no broker answered in time") from error
+            raise _OutOfTime("no broker answered in time") from error
 
 
 _WHY: Final = {

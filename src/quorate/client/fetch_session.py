@@ -28,6 +28,8 @@ class Row(NamedTuple):
     leader_epoch: int
     offset: int
     bytes_max: int
+    last_epoch: int = -1  # of what a follower has; consumers do not say
+    log_start_offset: int = -1  # of a follower
 
 
 class SessionPart(NamedTuple):
@@ -91,6 +93,8 @@ def _topics(rows: Mapping[TopicPartition, Row]) -> list[FetchRequest.Topic]:
                 partition=at.partition,
                 current_leader_epoch=row.leader_epoch,
                 fetch_offset=row.offset,
+                last_fetched_epoch=row.last_epoch,
+                log_start_offset=row.log_start_offset,
                 partition_max_bytes=row.bytes_max,
             )
         )

@@ -118,33 +118,31 @@ class Fetcher:
 
     # For everybody
 
-    def assign(self, partitions: Mapping[tuple[str, int], int] | Iterable[tuple[str, int]]) -> None:
+    def assign(self, partitions: Mapping[tuple[str, int], int | None] | Iterable[tuple[str, int]]) -> None:
         """Reads these partitions from now on, and no others.
 
         An offset, `EARLIEST` or `LATEST` says from where; without, a partition that was read already goes on,
         and another one begins where `reset` says.
         """
         wanted = partitions if isinstance(partitions, Mapping) else dict.fromkeys(partitions)
-        before, self._parts = self._parts, {}
+        parts: dict[TopicPartition, _Part] = {}
         for key, offset in wanted.items():
             at = TopicPartition(*key)
-            part = before.get(at)
-            if part is None or offset is not None:
+            known = self._parts.get(at)
+            parts[at] = self._placed(at, offset) if known is None or offset is not None else known
+        for at, known in self._parts.items():
+            if parts.get(at) is not known:
                 self._drop_buffered(at)
-                part = _Part(at)
-                self._place(part, offset)
-            self._parts[at] = part
-        for at in before:
-            if at not in self._parts:
-                self._drop_buffered(at)
+        self._parts = parts
         self._start()
 
     def seek(self, at: tuple[str, int], offset: int) -> None:
         """Goes on at an offset, `EARLIEST` or `LATEST`. This also forgives a partition its error."""
         old = self._part(at)
+        part = self._placed(old.at, offset)
+        part.is_paused = old.is_paused
         self._drop_buffered(old.at)
-        part = self._parts[old.at] = _Part(old.at, is_paused=old.is_paused)
-        self._place(part, offset)
+        self._parts[old.at] = part
         self._start()
 
     def pause(self, *partitions: tuple[str, int]) -> None:
@@ -211,15 +209,17 @@ class Fetcher:
             raise ValueError(f"{TopicPartition(*at)} is not assigned to this fetcher")
         return part
 
-    def _place(self, part: _Part, offset: int | None) -> None:
-        if offset is not None and offset >= 0:
-            part.offset = offset
+    def _placed(self, at: TopicPartition, offset: int | None) -> _Part:
+        part = _Part(at)
+        if offset is None:
+            self._reset(part, f"{at} has no position, and `reset` is ERROR: assign it with an offset")
         elif offset in (EARLIEST, LATEST):
             part.look_up = offset
-        elif offset is not None:
-            raise ValueError(f"offset {offset} of {part.at}: expected 0 or more, EARLIEST or LATEST")
+        elif offset >= 0:
+            part.offset = offset
         else:
-            self._reset(part, f"{part.at} has no position, and `reset` is ERROR: assign it with an offset")
+            raise ValueError(f"offset {offset} of {at}: expected 0 or more, EARLIEST or LATEST")
+        return part
 
     def _reset(self, part: _Part, reason: str) -> None:
         """Sends a partition where the settings say, or fails it."""

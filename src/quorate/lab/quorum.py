@@ -57,6 +57,7 @@ _SETTINGS: Final = {
     "broker.heartbeat.interval.ms": "500",
     "leader.imbalance.check.interval.seconds": "7",
     "min.insync.replicas": "2",
+    "quorate.events.publish": "false",
 }
 BROKERS: Final = {"b101": 101, "b102": 102, "b103": 103}
 

@@ -1,9 +1,12 @@
-"""A small HTTP server: what operators and scrapers ask a node, read-only.
+"""A small HTTP server: what operators and scrapers ask a node.
 
     server = HttpServer({"/v1/brokers/{id}": describe_broker})
     await server.start("127.0.0.1", 8080)
     ...
     await server.close(timeout_ms=1000)
+
+Almost everything is read-only. What changes something is a pattern that begins with `POST `; it is served to
+this machine alone, and to no page of a browser.
 
 HTTP itself is h11's; here is the connection around it. One request is under way per connection; while it is,
 nothing more is read. Each phase of a connection has a deadline that no trickle of bytes puts off:
@@ -27,6 +30,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Final, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
@@ -84,7 +88,8 @@ HttpHandler = Callable[[Mapping[str, str], Mapping[str, str]], Awaitable[HttpRes
 
 
 class HttpServer:
-    """One listener. `routes` are handlers by pattern, `/v1/brokers/{id}`; they answer GET."""
+    """One listener. `routes` are handlers by pattern, `/v1/brokers/{id}`; they answer GET unless the pattern
+    says otherwise: `POST /v1/loggers/{name}`."""
 
     def __init__(
         self,
@@ -95,7 +100,8 @@ class HttpServer:
     ) -> None:
         self.limits = HttpLimits() if limits is None else limits
         self.logger = logging.getLogger("quorate.http") if logger is None else logger
-        self._routes = [(tuple(pattern.split("/")), handler) for pattern, handler in routes.items()]
+        self._routes = [_route(pattern, handler) for pattern, handler in routes.items()]
+        self.has_posts = any(method == "POST" for method, _, _ in self._routes)
         self._connections: dict[_HttpConnection, None] = {}
         self._listening: asyncio.Server | None = None
         self._port = 0
@@ -136,10 +142,10 @@ class HttpServer:
         if self._listening is not None:
             await self._listening.wait_closed()
 
-    async def answer(self, target: bytes) -> HttpResponse:
-        """The response to a GET; never an exception but cancellation."""
+    async def answer(self, target: bytes, method: str = "GET") -> HttpResponse:
+        """The response to a request; never an exception but cancellation."""
         try:
-            handler, params, query = self._find(target)
+            handler, params, query = self._find(target, method)
             return await handler(params, query)
         except HttpError as error:
             return error.response()
@@ -147,17 +153,22 @@ class HttpServer:
             self.logger.exception("request failed target=%r", target)
             return HttpError(500, "this is a mistake of the node; its log has more").response()
 
-    def _find(self, target: bytes) -> tuple[HttpHandler, dict[str, str], dict[str, str]]:
+    def _find(self, target: bytes, method: str) -> tuple[HttpHandler, dict[str, str], dict[str, str]]:
         try:
             parts = urlsplit(target.decode("ascii"))
             query = dict(parse_qsl(parts.query, keep_blank_values=True, max_num_fields=_QUERY_FIELDS_MAX))
         except ValueError:
             raise HttpError(400, "the target of the request makes no sense") from None
         segments = [unquote(segment) for segment in parts.path.split("/")]
-        for pattern, handler in self._routes:
+        others = set()
+        for served, pattern, handler in self._routes:
             params = _match(pattern, segments)
             if params is not None:
-                return handler, params, query
+                if served == method:
+                    return handler, params, query
+                others.add(served)
+        if others:
+            raise HttpError(405, f"only {' and '.join(sorted(others))} is served there")
         raise HttpError(404, f"there is no {parts.path}")
 
     async def _all_over(self) -> None:
@@ -182,6 +193,15 @@ class HttpServer:
         self._connections.pop(connection, None)
         if not self._connections:
             self._is_over.set()
+
+
+def _route(pattern: str, handler: HttpHandler) -> tuple[str, tuple[str, ...], HttpHandler]:
+    """
+    >>> _route("/metrics", None)[:2], _route("POST /v1/it", None)[:2]
+    (('GET', ('', 'metrics')), ('POST', ('', 'v1', 'it')))
+    """
+    method, _, path = pattern.rpartition(" ")
+    return method or "GET", tuple(path.split("/")), handler
 
 
 def _match(pattern: tuple[str, ...], segments: list[str]) -> dict[str, str] | None:
@@ -298,13 +318,36 @@ class _HttpConnection(asyncio.Protocol):
             if isinstance(event, h11.Request):
                 self._enter(_Phase.READING)
                 self._request = event
-                if event.method != b"GET":
+                refusal = self._refusal(event)
+                if refusal is not None:
                     # What it wants to send us is of no interest.
                     self._is_last = True
-                    self._send(HttpError(405, "only GET is served").response())
+                    self._send(refusal.response())
             elif isinstance(event, h11.EndOfMessage):
                 self._begin()
-            # A GET may come with a body, which means nothing.
+            # A request may come with a body, which means nothing.
+
+    def _refusal(self, request: h11.Request) -> HttpError | None:
+        """Why a request is not even looked for, if it is of a kind that not everyone may send."""
+        if request.method == b"GET":
+            return None
+        if request.method != b"POST" or not self._server.has_posts:
+            return HttpError(405, "only GET is served")
+        if not self._is_from_here():
+            return HttpError(403, "what changes something is served to this machine alone")
+        if any(name == b"origin" for name, _ in request.headers):
+            return HttpError(403, "what changes something is not served to pages of a browser")
+        return None
+
+    def _is_from_here(self) -> bool:
+        assert self._transport is not None
+        peer = self._transport.get_extra_info("peername")
+        try:
+            address = ip_address(str(peer[0]).partition("%")[0])
+        except (TypeError, IndexError, ValueError):
+            return False
+        mapped = getattr(address, "ipv4_mapped", None)
+        return bool((mapped or address).is_loopback)
 
     def _begin(self) -> None:
         request, transport = self._request, self._transport
@@ -312,7 +355,7 @@ class _HttpConnection(asyncio.Protocol):
         assert transport is not None
         self._enter(_Phase.SERVING)
         transport.pause_reading()
-        self._running = self._loop.create_task(self._server.answer(request.target))
+        self._running = self._loop.create_task(self._server.answer(request.target, request.method.decode()))
         self._running.add_done_callback(self._answered)
 
     def _answered(self, running: asyncio.Task[HttpResponse]) -> None:
@@ -351,7 +394,7 @@ class _HttpConnection(asyncio.Protocol):
             ("cache-control", "no-store"),
         ]
         if response.status == 405:
-            headers.append(("allow", "GET"))
+            headers.append(("allow", "GET, POST" if self._server.has_posts else "GET"))
         if self._is_last or self._server.is_closing:
             headers.append(("connection", "close"))
         head = h11.Response(

@@ -1,4 +1,4 @@
-"""The admin endpoint of a controller: questions about the cluster over HTTP, answered as JSON.
+"""The admin endpoint of a node: questions about the cluster over HTTP, answered as JSON.
 
 | path                         | says                                               | answered by           |
 |------------------------------|----------------------------------------------------|-----------------------|
@@ -7,9 +7,13 @@
 | `/v1/brokers/{id}`           | one broker                                         | every controller      |
 | `/v1/brokers/{id}/why`       | what keeps it fenced                               | the active controller |
 | `/v1/preflight/stop?ids=1,2` | what would happen if these nodes were stopped      | the active controller |
-| `/v1/events?from=N&limit=M`  | what this node had to say; without `from` the last | every controller      |
-| `/metrics`                   | metrics, in Prometheus' text format                | every controller      |
-| `/healthz`                   | that the node lives                                | every controller      |
+| `/v1/broker`                 | its state, its epoch, its replicas                 | every broker          |
+| `/v1/events?from=N&limit=M`  | what this node had to say; without `from` the last | every node            |
+| `/v1/loggers`                | the levels of loggers                              | every node            |
+| `/metrics`                   | metrics, in Prometheus' text format                | every node            |
+| `/healthz`                   | that the node lives                                | every node            |
+
+One thing can be changed, from the same machine: `POST /v1/loggers/{name}?level=DEBUG` (see `logs`).
 
 Who asks a standby what only the active controller knows gets 421 and is told whom to ask. A standby knows no
 heartbeats: where it could say something of them it says null.
@@ -22,7 +26,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,14 +36,15 @@ from quorate.controller.preflight import PartitionsFound, StopReport, preflight_
 from quorate.metadata.brokers import BrokerRegistration, SecurityProtocol
 from quorate.metadata.image import ClusterImage
 from quorate.net.http import HttpError, HttpHandler, HttpLimits, HttpResponse, HttpServer
-from quorate.node.admin_view import ActiveState, AdminView
+from quorate.node.admin_view import ActiveState, AdminView, BrokerView
 from quorate.node.event_journal import EventJournal
 from quorate.node.host import Host
+from quorate.node.logs import LEVELS, UnknownLoggerError, levels, set_level
 from quorate.node.metrics import NodeMetrics
 from quorate.storage.errors import StorageError
 from quorate.storage.whole_files import store_whole
 
-__all__ = ["ADDRESS_FILE", "AdminEndpoint", "AdminRoutes"]
+__all__ = ["ADDRESS_FILE", "AdminEndpoint", "AdminRoutes", "BrokerAdminRoutes", "JoinedRoutes", "Routes"]
 
 ADDRESS_FILE: Final = "admin-address"
 EVENTS_MAX: Final = 1000  # in one answer
@@ -51,6 +56,12 @@ _EVERY_ADDRESS: Final = ("", "0.0.0.0", "::")
 _Params = Mapping[str, str]
 
 
+class Routes(Protocol):
+    """What an endpoint answers, by pattern: see `HttpServer`."""
+
+    def table(self) -> dict[str, HttpHandler]: ...
+
+
 class AdminEndpoint:
     """The endpoint of one node, listening."""
 
@@ -58,7 +69,7 @@ class AdminEndpoint:
         self,
         host: Host,
         metadata_directory: str,
-        routes: AdminRoutes,
+        routes: Routes,
         limits: HttpLimits | None = None,
     ) -> None:
         self._host = host
@@ -91,13 +102,113 @@ class AdminEndpoint:
         await self._server.close(timeout_ms=timeout_ms)
 
 
+class JoinedRoutes:
+    """The answers of several roles; where they differ, those of the last."""
+
+    def __init__(self, *routes: Routes) -> None:
+        self._routes = routes
+
+    def table(self) -> dict[str, HttpHandler]:
+        return {pattern: handler for one in self._routes for pattern, handler in one.table().items()}
+
+
+class NodeRoutes:
+    """What every node answers. The view is that of a controller, if it is one."""
+
+    def __init__(
+        self, node_id: int, metrics: NodeMetrics, journal: EventJournal, view: AdminView | None = None
+    ) -> None:
+        self._node_id = node_id
+        self._metrics = metrics
+        self._journal = journal
+        self._view = view
+
+    def table(self) -> dict[str, HttpHandler]:
+        return {
+            "/v1/events": self._events,
+            "/v1/loggers": self._loggers,
+            "POST /v1/loggers/{name}": self._set_logger,
+            "/metrics": self._scrape,
+            "/healthz": self._health,
+        }
+
+    async def _events(self, _params: _Params, query: _Params) -> HttpResponse:
+        limit = _number("limit", query.get("limit", str(_EVENTS_DEFAULT)), 1, EVENTS_MAX)
+        self._journal.flush()
+        newest = max(0, self._journal.next_sequence - limit)
+        sequence = _number("from", query.get("from", str(newest)), 0, 2**63 - 1)
+        found = list(islice(self._journal.read(sequence), limit))
+        following = found[-1]["sequence"] + 1 if found else sequence
+        return HttpResponse.json({"events": found, "next": following, "dropped": self._journal.dropped})
+
+    async def _loggers(self, _params: _Params, _query: _Params) -> HttpResponse:
+        return HttpResponse.json({"loggers": levels()})
+
+    async def _set_logger(self, params: _Params, query: _Params) -> HttpResponse:
+        name, level = params["name"], query.get("level", "")
+        try:
+            set_level(name, level)
+        except UnknownLoggerError as error:
+            raise HttpError(404, str(error)) from None
+        except ValueError:
+            raise HttpError(400, f"level={level[:100]}: allowed is {', '.join(LEVELS)}") from None
+        return HttpResponse.json({"name": name, **levels()[name]})
+
+    async def _scrape(self, _params: _Params, _query: _Params) -> HttpResponse:
+        body, content_type = self._metrics.scrape(self._view)
+        return HttpResponse(200, body, content_type)
+
+    async def _health(self, _params: _Params, _query: _Params) -> HttpResponse:
+        found: dict[str, Any] = {"status": "ok", "node_id": self._node_id}
+        if self._view is not None:
+            found["is_active"] = self._view.active is not None
+        return HttpResponse.json(found)
+
+
+class BrokerAdminRoutes:
+    """What a broker answers."""
+
+    def __init__(self, node_id: int, view: BrokerView, metrics: NodeMetrics, journal: EventJournal) -> None:
+        self._view = view
+        self._every = NodeRoutes(node_id, metrics, journal)
+
+    def table(self) -> dict[str, HttpHandler]:
+        return {"/v1/broker": self._broker, **self._every.table()}
+
+    async def _broker(self, _params: _Params, _query: _Params) -> HttpResponse:
+        status, replicas = self._view.status(), self._view.replica_counts()
+        return HttpResponse.json(
+            {
+                "id": status.broker_id,
+                "state": status.state,
+                "epoch": status.epoch,
+                "is_fenced": status.is_fenced,
+                "incarnation_id": str(status.incarnation_id),
+                "metadata_offset": status.metadata_offset,
+                "metadata_lag": status.metadata_lag,
+                "metadata_lag_ms": status.metadata_lag_ms,
+                "partitions": {
+                    "led": replicas.led,
+                    "followed": replicas.partitions - replicas.led,
+                    "offline": replicas.offline,
+                    "under_replicated": replicas.under_replicated,
+                    "under_min_isr": replicas.under_min_isr,
+                    "at_min_isr": replicas.at_min_isr,
+                },
+                "listeners": [
+                    {"name": one.listener, "port": one.port, "connections": one.connections}
+                    for one in self._view.listeners()
+                ],
+            }
+        )
+
+
 class AdminRoutes:
-    """The answers."""
+    """What a controller answers."""
 
     def __init__(self, view: AdminView, metrics: NodeMetrics, journal: EventJournal) -> None:
         self._view = view
-        self._metrics = metrics
-        self._journal = journal
+        self._every = NodeRoutes(view.node_id, metrics, journal, view)
 
     def table(self) -> dict[str, HttpHandler]:
         return {
@@ -106,9 +217,7 @@ class AdminRoutes:
             "/v1/brokers/{id}": self._broker,
             "/v1/brokers/{id}/why": self._why,
             "/v1/preflight/stop": self._preflight_stop,
-            "/v1/events": self._events,
-            "/metrics": self._scrape,
-            "/healthz": self._health,
+            **self._every.table(),
         }
 
     async def _controller(self, _params: _Params, _query: _Params) -> HttpResponse:
@@ -178,25 +287,6 @@ class AdminRoutes:
             caught_up=[one.id for one in voters if one.is_caught_up],
         )
         return HttpResponse.json(_report(report))
-
-    async def _events(self, _params: _Params, query: _Params) -> HttpResponse:
-        limit = _number("limit", query.get("limit", str(_EVENTS_DEFAULT)), 1, EVENTS_MAX)
-        self._journal.flush()
-        newest = max(0, self._journal.next_sequence - limit)
-        sequence = _number("from", query.get("from", str(newest)), 0, 2**63 - 1)
-        found = list(islice(self._journal.read(sequence), limit))
-        following = found[-1]["sequence"] + 1 if found else sequence
-        return HttpResponse.json({"events": found, "next": following, "dropped": self._journal.dropped})
-
-    async def _scrape(self, _params: _Params, _query: _Params) -> HttpResponse:
-        body, content_type = self._metrics.scrape(self._view)
-        return HttpResponse(200, body, content_type)
-
-    async def _health(self, _params: _Params, _query: _Params) -> HttpResponse:
-        view = self._view
-        return HttpResponse.json(
-            {"status": "ok", "node_id": view.node_id, "is_active": view.active is not None}
-        )
 
     def _active(self) -> ActiveState:
         active = self._view.active

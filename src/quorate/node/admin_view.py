@@ -1,18 +1,30 @@
-"""What a controller shows of itself to those who ask it about the cluster: see `admin` and `metrics`."""
+"""What a node shows of itself to those who ask it: see `admin`, `metrics` and `broker_metrics`."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from quorate.controller.sessions import Sessions
 from quorate.controller.settings import ControllerSettings
 from quorate.metadata.image import ClusterImage
+from quorate.net.server import Server
+from quorate.protocol.types import Uuid
 from quorate.raft.quorum import Now, Quorum
 from quorate.raft.replication import progress_of
 from quorate.raft.state import Leader
 
-__all__ = ["ActiveState", "AdminView", "QuorumView", "VoterView", "quorum_view"]
+__all__ = [
+    "ActiveState",
+    "AdminView",
+    "BrokerStatus",
+    "BrokerView",
+    "QuorumView",
+    "ReplicaCounts",
+    "VoterView",
+    "quorum_view",
+]
 
 
 class ActiveState(Protocol):
@@ -77,6 +89,47 @@ class AdminView(Protocol):
 
     def admin_address_of(self, node_id: int) -> str | None:
         """Where another controller answers such questions, `http://host:port`, if that is known."""
+
+
+# Brokers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerStatus:
+    """A broker, as it sees itself."""
+
+    broker_id: int
+    state: str
+    state_number: int  # Kafka's
+    epoch: int  # -1 as long as it has none
+    is_fenced: bool | None  # None as long as its own metadata do not know it
+    incarnation_id: Uuid
+    metadata_offset: int  # the last one that was carried out, -1 if there is none
+    metadata_lag: int | None  # offsets that are committed and have not been; None if that is not known
+    metadata_lag_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCounts:
+    partitions: int
+    led: int
+    offline: int
+    under_replicated: int
+    under_min_isr: int
+    at_min_isr: int
+
+
+class BrokerView(Protocol):
+    """What may be asked about a broker."""
+
+    def status(self) -> BrokerStatus: ...
+
+    def replica_counts(self) -> ReplicaCounts: ...
+
+    def listeners(self) -> Sequence[Server]: ...
+
+
+# Quorums
 
 
 def quorum_view(quorum: Quorum, now: Now) -> QuorumView:

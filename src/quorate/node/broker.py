@@ -1,10 +1,13 @@
 """A broker: an observer of the metadata log, its membership, its replicas, and the listeners of clients.
 
 It starts in Kafka's order. First it reads the log and opens its directories; it listens, so that it knows
-its ports, and registers; once it has read everything that is committed it takes up its replicas, which is
-when their logs are recovered, and asks to be unfenced; only then are clients answered. It ends in the
-opposite order: the controller moves its leaderships away and lets it go, then connections are closed, and
+its ports, and registers; once it has read everything up to its own registration it takes up its replicas,
+which is when their logs are recovered, and asks to be unfenced; only then are clients answered. It ends in
+the opposite order: the controller moves its leaderships away and lets it go, then connections are closed, and
 every log in order.
+
+A replica is judged by metadata that has this process in it, and by no older ones: what was assigned to us in
+between would look as if it were not ours.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ from typing import Any
 from quorate.broker.fetcher import Fetchers
 from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.kraft_changes import KraftChanges
-from quorate.broker.lifecycle import Lifecycle, Stop
+from quorate.broker.lifecycle import Lifecycle, State, Stop
 from quorate.broker.listeners import address_of
 from quorate.broker.partition import Partition, Surroundings
 from quorate.broker.replicas import Replicas
@@ -30,6 +33,14 @@ from quorate.metadata.touched import Touched
 from quorate.net.connections import Address, Connections
 from quorate.net.routes import Handler, RequestContext
 from quorate.net.server import Server
+from quorate.node.admin_view import BrokerStatus, ReplicaCounts
+from quorate.node.broker_metrics import (
+    BrokerMetrics,
+    CountedControlPlane,
+    IsrCounts,
+    Traffic,
+    count_replicas,
+)
 from quorate.node.broker_routes import BrokerRoutes
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
@@ -37,11 +48,13 @@ from quorate.node.controller_channel import ControllerChannel, KraftControlPlane
 from quorate.node.host import Host
 from quorate.node.log_shelf import DirectoryShelf
 from quorate.node.membership import Membership
+from quorate.node.metrics import NodeMetrics
 from quorate.node.replica import Replica
 from quorate.protocol.api.brokers import BrokerRegistrationRequest
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.types import Uuid
 from quorate.storage.errors import StorageError
+from quorate.storage.log_directories import LogDirectory
 
 __all__ = ["BrokerRole"]
 
@@ -57,6 +70,7 @@ class BrokerRole:
         state: ClusterState,
         connections: Callable[[], Connections],
         saw: Callable[[Sequence[Event]], None],
+        metrics: NodeMetrics,
     ) -> None:
         self._host = host
         self._config = config
@@ -64,18 +78,24 @@ class BrokerRole:
         self._state = state
         self._connections = connections  # makes a set of its own for each purpose
         self._saw = saw
+        self._metrics = metrics
+        self._traffic = Traffic(lambda: state.image)
+        self._isr_counts = IsrCounts()
+        self._servers: list[Server] = []
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
         self._image: ClusterImage | None = None  # the one that was published last
         self._published_offset = -1
         self._applied = asyncio.Event()
         self._published = asyncio.Event()
         self._is_serving = asyncio.Event()
+        self._is_stopping = False
         self.settings = config.broker_settings(replica.cluster_id)
         self.incarnation_id = Uuid(host.random.randbytes(16))
         self.ports: dict[str, int] = {}  # by listener, once it listens
         self.membership: Membership | None = None
         self.replicas: Replicas | None = None
         state.when_applied.append(lambda _: self._applied.set())
+        metrics.sources.append(BrokerMetrics(self, self._traffic, self._isr_counts))
 
     async def run(self) -> Stop:
         """Serves until it is let go. Raises what ended it otherwise."""
@@ -96,14 +116,17 @@ class BrokerRole:
                 channel.look_elsewhere,
                 self._saw,
             )
-            shelf.when_failed = membership.directories_failed
+            shelf.when_failed = self._directory_failed
+            if self._is_stopping:
+                membership.begin_shutdown()
             async with asyncio.TaskGroup() as tasks:
                 duties = [
                     tasks.create_task(duty)
                     for duty in (
                         fetchers.run(),
                         proposals.run(),
-                        self._publish(broker.replicas, membership),
+                        self._publish(shelf, broker.replicas, membership),
+                        self._watch_directories(shelf, membership),
                         self._open_for_clients(membership),
                         broker.replicas.watch_followers(),
                         broker.replicas.save_high_watermarks(),
@@ -124,6 +147,7 @@ class BrokerRole:
 
     def stop(self) -> None:
         """Asks to be let go; the second time it goes at once."""
+        self._is_stopping = True
         if self.membership is not None:
             self.membership.begin_shutdown()
 
@@ -150,7 +174,7 @@ class BrokerRole:
             forwarding=self._channel(),
             proposing=self._channel(),
         )
-        proposals = IsrProposals(control_plane)
+        proposals = IsrProposals(CountedControlPlane(control_plane, lambda: replicas, self._isr_counts))
         fetchers = Fetchers(
             settings.broker_id,
             self._connections(),
@@ -174,7 +198,7 @@ class BrokerRole:
         return broker, proposals, fetchers
 
     async def _listen(self, broker: Broker, closing: AsyncExitStack) -> list[Server]:
-        servers = []
+        servers = self._servers
         assert isinstance(broker.control_plane, KraftControlPlane)
         routes = BrokerRoutes(
             broker, broker.control_plane, self._replica, self._state, self._config.properties
@@ -182,6 +206,7 @@ class BrokerRole:
         closing.push_async_callback(routes.creation.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
+            self._metrics.meters.measure(table, self._traffic.notes)
             server = Server(listener.name, table, limits=self._config.limits)
             await server.start(listener.host or None, listener.port)
             closing.push_async_callback(server.close, timeout_ms=0)
@@ -236,24 +261,28 @@ class BrokerRole:
 
     # The metadata
 
-    async def _publish(self, replicas: Replicas, membership: Membership) -> None:
+    async def _publish(self, shelf: DirectoryShelf, replicas: Replicas, membership: Membership) -> None:
         """Carries out what the log says, batch after batch, once all that was committed has been read."""
         changes = KraftChanges(self.settings.broker_id)
         while True:
             await self._applied.wait()
             self._applied.clear()
-            state = self._state
-            if self._image is None and not self._is_caught_up():
-                continue
-            image, offset = state.image, state.position.offset - 1
+            image, offset = self._state.image, self._state.position.offset - 1
             if self._image is None:
+                known = image.brokers.get(self.settings.broker_id)
+                membership.metadata_applied(offset, known)
+                if known is None or known.incarnation_id != self.incarnation_id:
+                    continue
                 found = changes.everything(image)
             elif self._image is not image:
                 found = changes.between(self._image, image)
             else:
                 assert image.touched is not None
                 found = changes.since(image, image.touched)
+            # Nothing may be awaited before this: what is applied from now on is noted for the next time.
             self._image, image.touched = image, Touched()
+            if not self._published.is_set():
+                await shelf.set_aside_others([key for key, _ in found.assigned])
             await replicas.apply(found)
             self._published_offset = offset
             membership.metadata_applied(offset, image.brokers.get(self.settings.broker_id))
@@ -261,20 +290,56 @@ class BrokerRole:
                 self._published.set()
                 membership.ready()
 
-    def _is_caught_up(self) -> bool:
-        high_watermark = self._replica.quorum.high_watermark
-        return high_watermark is not None and self._state.position.offset >= high_watermark > 0
-
     async def _open_for_clients(self, membership: Membership) -> None:
         await membership.is_unfenced.wait()
         self._is_serving.set()
         self._logger.info("serving epoch=%d", membership.epoch)
+
+    # Disks
+
+    async def _watch_directories(self, shelf: DirectoryShelf, membership: Membership) -> None:
+        """A broker without a directory is of no use. It ends, once others may lead what it has led."""
+        registered = shelf.directory_ids
+        await shelf.all_failed.wait()
+        await membership.until_reported(registered)
+        raise StorageError(", ".join(shelf.offline_paths), "no log directory is left")
+
+    def _directory_failed(self, directory: LogDirectory, error: StorageError) -> None:
+        assert self.replicas is not None
+        assert self.membership is not None
+        self.replicas.directory_failed(directory.path, str(error))
+        if directory.directory_id is not None:
+            self.membership.directories_failed([directory.directory_id])
 
     def _take_offline(self, partition: Partition, error: StorageError) -> None:
         assert self.replicas is not None
         self.replicas.offline(partition, error)
 
     # What others ask
+
+    def status(self) -> BrokerStatus:
+        state, membership = self._state, self.membership
+        life = State.NOT_RUNNING if membership is None else membership.lifecycle.state
+        known = state.image.brokers.get(self.settings.broker_id)
+        high_watermark = self._replica.quorum.high_watermark
+        offset = self._published_offset
+        return BrokerStatus(
+            broker_id=self.settings.broker_id,
+            state=life.name,
+            state_number=int(life),
+            epoch=self._broker_epoch(),
+            is_fenced=None if known is None else known.is_fenced,
+            incarnation_id=self.incarnation_id,
+            metadata_offset=offset,
+            metadata_lag=None if high_watermark is None else max(0, high_watermark - 1 - offset),
+            metadata_lag_ms=max(0, self._host.wall_ms() - state.last_timestamp_ms),
+        )
+
+    def replica_counts(self) -> ReplicaCounts:
+        return count_replicas(self.replicas or (), self._state.image, self.settings.broker_id)
+
+    def listeners(self) -> Sequence[Server]:
+        return self._servers
 
     def _now_ms(self) -> float:
         return asyncio.get_running_loop().time() * 1000

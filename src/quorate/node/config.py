@@ -20,6 +20,7 @@ from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic
 from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
 from quorate.net.limits import Limits
+from quorate.node.logs import FORMATS, LEVELS
 from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 
@@ -94,6 +95,19 @@ def _validation(text: str) -> str:
     if text not in ("records", "header"):
         raise ValueError
     return text
+
+
+def _one_of(*texts: str) -> Callable[[str], str]:
+    def read(text: str) -> str:
+        if text not in texts:
+            raise ValueError
+        return text
+
+    return read
+
+
+def _level(text: str) -> str:
+    return _one_of(*LEVELS[:-1])(text.upper())
 
 
 def _listener_or_none(text: str) -> tuple[str, int] | None:
@@ -194,6 +208,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "max.incremental.fetch.session.cache.slots": _at_least(0, 1000),
     "producer.id.expiration.ms": _at_least(1, 86_400_000),
     "quorate.produce.validation": Setting(_validation, "records or header", "records"),
+    "quorate.events.publish": _boolean(True),
+    "quorate.log.format": Setting(_one_of(*FORMATS), " or ".join(FORMATS), "plain"),
+    "quorate.log.level": Setting(_level, ", ".join(LEVELS[:-1]), "INFO"),
     "quorate.admin.listener": Setting(_listener_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
     "socket.request.max.bytes": _at_least(1, 100 << 20),
     "connections.max.idle.ms": _ms(600_000),

@@ -14,7 +14,7 @@ from quorate.controller.decision import Asker
 from quorate.net.connections import Connections
 from quorate.net.server import Server
 from quorate.node.account import Account, View
-from quorate.node.admin import AdminEndpoint, AdminRoutes
+from quorate.node.admin import AdminRoutes
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.controller_routes import ControllerRoutes
@@ -51,27 +51,22 @@ class ControllerRole:
         self._config = config
         self._replica = replica
         self._state = state
-        self._journal = journal
         self._metrics = metrics
         self._incarnation_id = incarnation_id
         self._settings = config.controller_settings(replica.cluster_id)
         self._logger = logging.getLogger(f"quorate.node.{host.name}")
         self.desk = Desk(host, replica, state, self._settings, Account(host, journal, metrics))
+        view = View(host, self._settings, state, replica, self.desk)
+        self.admin_routes = AdminRoutes(view, metrics, journal)
 
     async def listen(self, closing: AsyncExitStack) -> None:
-        """Begins to be reachable, for controllers and brokers, and for those who ask about it."""
+        """Begins to be reachable, for controllers and brokers."""
         config, listener = self._config, self._config.controller_listener
         routes = ControllerRoutes(self._replica, self.desk, self._state, self._settings, self._metrics)
         server = Server(listener.name, routes.table, limits=config.limits)
         await server.start(listener.host or None, listener.port)
         closing.push_async_callback(server.close, timeout_ms=1000)
         self._logger.info("listening listener=%s port=%d", listener.name, server.port)
-        if config["quorate.admin.listener"] is not None:
-            view = View(self._host, self._settings, self._state, self._replica, self.desk)
-            admin_routes = AdminRoutes(view, self._metrics, self._journal)
-            admin = AdminEndpoint(self._host, config.metadata_directory, admin_routes)
-            await admin.start(*config["quorate.admin.listener"])
-            closing.push_async_callback(admin.close)
 
     async def run(self, connections: Connections) -> None:
         """`connections` are for this alone: an answer waits for a commit, which may wait for the fetches of

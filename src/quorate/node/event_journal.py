@@ -130,7 +130,7 @@ class EventJournal:
         for start, end in zip(starts, ends, strict=True):
             if end <= from_sequence:
                 continue
-            for line in self._lines(start):
+            for line in _lines_from(self._lines(start), from_sequence):
                 entry = _parsed(line)
                 # A line that could not be taken back may repeat in the next file.
                 if entry is not None and from_sequence <= entry["sequence"] < end:
@@ -270,6 +270,21 @@ def _parsed(line: bytes) -> dict[str, Any] | None:
     if not isinstance(entry, dict) or not isinstance(entry.get("sequence"), int):
         return None
     return entry
+
+
+def _lines_from(lines: list[bytes], sequence: int) -> list[bytes]:
+    """The lines from a sequence on: looked for from the end, where readers go on, so as not to parse all.
+
+    >>> _lines_from([b'{"sequence":7}', b"damaged", b'{"sequence":9}'], 8)
+    [b'damaged', b'{"sequence":9}']
+    """
+    begin = len(lines)
+    while begin:
+        entry = _parsed(lines[begin - 1])
+        if entry is not None and entry["sequence"] < sequence:
+            break
+        begin -= 1
+    return lines[begin:]
 
 
 def _whole_end(content: bytes, start: int) -> tuple[int, int]:

@@ -1,18 +1,22 @@
 """The log directories of a running broker: logs are opened in them, deleted, and closed in order.
 
-A disk that fails takes its directory out; whoever must know is told. A directory that holds another topic of
-the same name, deleted and created again while the broker was away, is set aside before the new one begins.
+A disk that fails takes its directory out; whoever must know is told. What was deleted or moved away while the
+broker was not running is set aside, and so is another topic of the same name, deleted and created again.
+
+What the checkpoints say of a log must never be taken for something else of the same name: where it begins, it
+would begin there, too. So before a name is used again, the checkpoints forget it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from quorate.broker.partition import Partition, TopicPartition
 from quorate.broker.settings import BrokerSettings
 from quorate.broker.topic_config import TopicConfig
-from quorate.metadata.partitions import LOST, MIGRATING, UNASSIGNED
+from quorate.metadata.partitions import UNASSIGNED
 from quorate.node.config import NodeConfig
 from quorate.node.host import Host
 from quorate.protocol.types import Uuid
@@ -24,8 +28,6 @@ from quorate.storage.partition_metadata import read_topic_id
 
 __all__ = ["DirectoryShelf"]
 
-_RESERVED = (MIGRATING, UNASSIGNED, LOST)
-
 
 class DirectoryShelf:
     """A `broker.replicas.LogShelf`."""
@@ -34,7 +36,11 @@ class DirectoryShelf:
         self._host = host
         self._directories = directories
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
-        self.when_failed: Callable[[Sequence[Uuid]], None] | None = None
+        self._logs: dict[PartitionName, PartitionLog] = {}  # that are open
+        self._deleted: set[PartitionName] = set()  # which the checkpoints may still have
+        self._saving = asyncio.Lock()
+        self.when_failed: Callable[[LogDirectory, StorageError], None] | None = None
+        self.all_failed = asyncio.Event()
 
     @classmethod
     async def open(cls, host: Host, config: NodeConfig, settings: BrokerSettings) -> DirectoryShelf:
@@ -62,22 +68,39 @@ class DirectoryShelf:
 
     # Logs
 
+    async def set_aside_others(self, assigned: Iterable[TopicPartition]) -> None:
+        """Sets aside what is here and not ours, if this is all that was assigned to us when we registered."""
+        ours = {PartitionName(key.topic, key.partition_id): key.topic_id for key in assigned}
+        for directory in list(self._directories.online):
+            try:
+                for name in sorted(directory.partitions):
+                    await self._set_aside_unless(directory, name, ours.get(name))
+            except StorageError as error:
+                self._fail(directory, error)
+
+    async def _set_aside_unless(
+        self, directory: LogDirectory, name: PartitionName, topic_id: Uuid | None
+    ) -> bool:
+        """Sets a log aside, unless it is that of a topic. Whether it was."""
+        found = read_topic_id(self._host.files, directory.path_of(name))
+        if topic_id is not None and found in (None, topic_id):
+            return False
+        unique = Uuid(self._host.random.randbytes(16))
+        stray = await directory.rename(name, unique, DirectoryKind.STRAY)
+        self._deleted.add(name)
+        self._logger.warning("set aside directory=%s/%s topic_id=%s", directory.path, stray, found)
+        return True
+
     async def open_log(self, key: TopicPartition, config: TopicConfig, directory_id: Uuid) -> PartitionLog:
         """The log of a replica, recovered; in the directory where it is, or was assigned to, or with room."""
         name = PartitionName(key.topic, key.partition_id)
-        directory = self._directories.holding(name)
-        if directory is not None:
-            found = read_topic_id(self._host.files, directory.path_of(name))
-            if found is not None and found != key.topic_id:
-                unique = Uuid(self._host.random.randbytes(16))
-                stray = await directory.rename(name, unique, DirectoryKind.STRAY)
-                self._logger.warning("set aside directory=%s/%s topic_id=%s", directory.path, stray, found)
-                directory = None
-        if directory is None:
-            directory = self._assigned(directory_id) or self._directories.choose()
-            directory.partitions.add(name)
+        directory = self._directories.holding(name) or self._place_for(key, directory_id)
         try:
-            return await PartitionLog.open(
+            if name in directory.partitions:
+                await self._set_aside_unless(directory, name, key.topic_id)
+            await self._forget_deleted(name, directory)
+            directory.partitions.add(name)
+            log = await PartitionLog.open(
                 self._host.files,
                 directory.path_of(name),
                 config.log,
@@ -89,11 +112,43 @@ class DirectoryShelf:
         except StorageError as error:
             self._fail(directory, error)
             raise
+        directory.opened(name)
+        self._report(key, log)
+        self._logs[name] = log
+        return log
 
-    def _assigned(self, directory_id: Uuid) -> LogDirectory | None:
-        if directory_id in _RESERVED:
-            return None
-        return next((one for one in self._directories.online if one.directory_id == directory_id), None)
+    def _place_for(self, key: TopicPartition, directory_id: Uuid) -> LogDirectory:
+        """Where a log begins that was not found. If it may be on a disk that failed, it must not begin anew:
+        an empty replica would be taken for one that has everything."""
+        for one in self._directories.online:
+            if one.directory_id == directory_id:
+                return one
+        if self._directories.offline and directory_id != UNASSIGNED:
+            offline = ", ".join(self._directories.offline)
+            raise StorageError(offline, f"{key} may be there, and the directory is offline")
+        return self._directories.choose()
+
+    async def _forget_deleted(self, name: PartitionName, directory: LogDirectory) -> None:
+        if name in self._deleted:
+            async with self._saving:
+                await self._store(
+                    directory,
+                    directory.high_watermarks,
+                    directory.recovery_points,
+                    directory.start_offsets,
+                )
+            self._deleted.discard(name)
+
+    def _report(self, key: TopicPartition, log: PartitionLog) -> None:
+        found = log.recovery
+        if found.damage:
+            self._logger.warning(
+                "recovered partition=%s end_offset=%d cut_bytes=%d reason=%s",
+                key,
+                log.end_offset,
+                found.cut_bytes,
+                found.damage,
+            )
 
     def high_watermark_of(self, key: TopicPartition) -> int:
         name = PartitionName(key.topic, key.partition_id)
@@ -107,10 +162,12 @@ class DirectoryShelf:
 
     async def delete_log(self, key: TopicPartition, log: PartitionLog) -> None:
         """Deletes a replica: its name at once, its files after that."""
+        name = PartitionName(key.topic, key.partition_id)
+        self._logs.pop(name, None)
         directory = self._directories.of_path(log.directory)
         if directory is None:
             return
-        name = PartitionName(key.topic, key.partition_id)
+        self._deleted.add(name)
         try:
             await log.close()
             unique = Uuid(self._host.random.randbytes(16))
@@ -120,15 +177,39 @@ class DirectoryShelf:
             self._fail(directory, error)
 
     async def save(self, partitions: Sequence[Partition]) -> None:
-        """Stores the checkpoints of all directories."""
-        for directory in list(self._directories.online):
-            mine = [one for one in partitions if self._directories.of_path(one.log.directory) is directory]
-            try:
-                await directory.store_high_watermarks({_name(one): one.high_watermark for one in mine})
-                await directory.store_recovery_points({_name(one): one.log.flushed_offset for one in mine})
-                await directory.store_start_offsets({_name(one): one.log.start_offset for one in mine})
-            except StorageError as error:
-                self._fail(directory, error)
+        """Stores the checkpoints of all directories. What they say of logs that are not open yet stays."""
+        async with self._saving:
+            deleted = set(self._deleted)
+            for directory in list(self._directories.online):
+                mine = {
+                    _name(one): one
+                    for one in partitions
+                    if self._logs.get(_name(one)) is one.log
+                    and self._directories.of_path(one.log.directory) is directory
+                }
+                starts = {name: one.log.start_offset for name, one in mine.items()}
+                try:
+                    await self._store(
+                        directory,
+                        directory.high_watermarks | {name: one.high_watermark for name, one in mine.items()},
+                        directory.recovery_points
+                        | {name: one.log.flushed_offset for name, one in mine.items()},
+                        directory.start_offsets | starts,
+                    )
+                except StorageError as error:
+                    self._fail(directory, error)
+            self._deleted -= deleted
+
+    async def _store(
+        self,
+        directory: LogDirectory,
+        high_watermarks: Mapping[PartitionName, int],
+        recovery_points: Mapping[PartitionName, int],
+        start_offsets: Mapping[PartitionName, int],
+    ) -> None:
+        await directory.store_high_watermarks(high_watermarks)
+        await directory.store_recovery_points(recovery_points)
+        await directory.store_start_offsets({name: one for name, one in start_offsets.items() if one})
 
     # Failing and ending
 
@@ -139,15 +220,28 @@ class DirectoryShelf:
             self._fail(directory, error)
 
     def _fail(self, directory: LogDirectory, error: StorageError) -> None:
+        if directory not in self._directories.online:
+            return
         self._logger.error("log directory offline path=%s reason=%s", directory.path, error)
         self._directories.take_offline(directory, str(error))
-        if self.when_failed is not None and directory.directory_id is not None:
-            self.when_failed([directory.directory_id])
+        if self.when_failed is not None:
+            self.when_failed(directory, error)
+        if not self._directories.online:
+            self.all_failed.set()
+
+    @property
+    def offline_paths(self) -> list[str]:
+        return list(self._directories.offline)
 
     async def mark_clean(self, broker_epoch: int) -> None:
-        """Everything was closed in order: nothing need be recovered."""
+        """Everything that was opened was closed in order: nothing need be recovered. If nothing could be
+        opened, because the broker never became one, it is as the one before has left it."""
+        epoch = self.previous_epoch if broker_epoch < 0 else broker_epoch
         for directory in list(self._directories.online):
-            await directory.close_in_order(broker_epoch)
+            if directory.is_in_order:
+                await directory.close_in_order(epoch)
+            else:
+                self._logger.info("not all logs were recovered directory=%s", directory.path)
 
     async def close_directories(self) -> None:
         self._directories.close()

@@ -36,6 +36,8 @@ class Membership:
         self.lifecycle = lifecycle
         self.is_unfenced = asyncio.Event()
         self.is_registered = asyncio.Event()
+        self._reported: set[Uuid] = set()  # directories that failed, and the controller knows
+        self._has_reported = asyncio.Event()
         self.ended: asyncio.Future[Stop] = asyncio.get_running_loop().create_future()
         self._ask = ask
         self._look_elsewhere = look_elsewhere
@@ -51,7 +53,8 @@ class Membership:
         """From the first registration until the broker has left."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            self._perform(self.lifecycle.start(self._now_ms()))
+            if not self.ended.done():
+                self._perform(self.lifecycle.start(self._now_ms()))
             while not self.ended.done():
                 await self._wait()
                 if self.lifecycle.deadline_ms <= self._now_ms():
@@ -68,6 +71,12 @@ class Membership:
 
     def directories_failed(self, directories: Sequence[Uuid]) -> None:
         self._perform(self.lifecycle.directories_failed(directories, self._now_ms()))
+
+    async def until_reported(self, directories: Sequence[Uuid]) -> None:
+        """Until the controller knows that these directories have failed."""
+        while not self._reported.issuperset(directories):
+            self._has_reported.clear()
+            await self._has_reported.wait()
 
     def begin_shutdown(self) -> None:
         """Asks for leave; a second time, goes without."""
@@ -96,6 +105,9 @@ class Membership:
             self.is_registered.set()
         if effects.is_fenced is not None and not effects.is_fenced:
             self.is_unfenced.set()
+        if effects.acknowledged_offline:
+            self._reported.update(effects.acknowledged_offline)
+            self._has_reported.set()
         if effects.stop is not None and not self.ended.done():
             self.ended.set_result(effects.stop)
         if effects.send is not None:

@@ -1,62 +1,49 @@
-"""The metrics of a controller, under the names that Kafka's have where they are exported to Prometheus.
+"""The metrics of a node, under the names that Kafka's have where they are exported to Prometheus.
 
-What happens is counted in plain numbers here, because that is on the way of every request; what can be read
-from the image of the cluster is read when somebody asks. prometheus-client puts both into words. It takes
-longer to import than a node to start listening, so it is imported by the first who asks.
+Those of a controller are here; a broker adds its own (`broker_metrics`), and its requests are measured by
+`request_times`. What happens is counted in plain numbers, because that is on the way of every request; what
+can be read from the image of the cluster is read when somebody asks. prometheus-client puts both into words.
+It takes longer to import than a node to start listening, so it is imported by the first who asks.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from quorate.controller.events import DecisionFailed, Event, HeartbeatTimedOut, RequestTimedOut
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import NO_LEADER
 from quorate.node.admin_view import AdminView
+from quorate.node.request_times import BOUNDS_MS, Durations, RequestMeters
 from quorate.protocol.message import Request
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["BOUNDS_MS", "Durations", "NodeMetrics", "PartitionCounts", "count_partitions"]
+__all__ = ["BOUNDS_MS", "Durations", "NodeMetrics", "PartitionCounts", "Source", "count_partitions"]
 
-BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 _KINDS_MAX: Final = 500  # of events and checks; what comes after is counted together
 
 _CONTROLLER: Final = "kafka_controller_kafkacontroller_"
 _MANAGER: Final = "kafka_controller_controllereventmanager_"
 
 
-class Durations:
-    """How often something took how long."""
+class Source(Protocol):
+    """Who has more to tell, when one asks."""
 
-    __slots__ = ("counts", "total_ms")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS_MS) + 1)
-        self.total_ms = 0.0
-
-    def observe(self, duration_ms: float) -> None:
-        self.counts[bisect_left(BOUNDS_MS, duration_ms)] += 1
-        self.total_ms += duration_ms
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """For each bound, how often it took no longer; the last one is all."""
-        found, total = [], 0
-        for bound, count in zip((*map(str, BOUNDS_MS), "+Inf"), self.counts, strict=True):
-            total += count
-            found.append((bound, float(total)))
-        return found
+    def collect(self) -> Iterator[Metric]: ...
 
 
 class NodeMetrics:
-    """The metrics of one node. Call `saw`, `requested` and `handled`, and add to the counts."""
+    """The metrics of one node. Call `saw`, `requested` and `handled`, and add to the counts.
 
-    def __init__(self) -> None:
+    `clock` is what requests are measured by, in seconds; the loop's own time, if not given.
+    """
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self.queue_ms = Durations()
         self.processing_ms = Durations()
         self.new_active_controllers = 0  # how often somebody was seen to become the leader
@@ -65,7 +52,9 @@ class NodeMetrics:
         self.operations_timed_out = 0
         self.heartbeats_timed_out = 0
         self.unclean_elections = 0
-        self.requests: dict[type[Request], int] = {}
+        self.requests: dict[type[Request], int] = {}  # of a controller
+        self.meters = RequestMeters(clock)  # of a broker
+        self.sources: list[Source] = []
         self.events: dict[tuple[str, str], int] = {}  # by kind and check
         self._registry: CollectorRegistry | None = None
 
@@ -92,8 +81,9 @@ class NodeMetrics:
 
     # Asking
 
-    def scrape(self, view: AdminView) -> tuple[bytes, str]:
-        """All metrics of now, in Prometheus' text format, and the content type of that."""
+    def scrape(self, view: AdminView | None) -> tuple[bytes, str]:
+        """All metrics of now, in Prometheus' text format, and the content type of that. The view is that of
+        a controller, if the node is one."""
         from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
 
         if self._registry is None:
@@ -124,7 +114,7 @@ def count_partitions(image: ClusterImage) -> PartitionCounts:
 class _Collector:
     """What prometheus-client asks for the metrics."""
 
-    def __init__(self, metrics: NodeMetrics, view: AdminView) -> None:
+    def __init__(self, metrics: NodeMetrics, view: AdminView | None) -> None:
         self._metrics = metrics
         self._view = view
 
@@ -134,14 +124,19 @@ class _Collector:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import GaugeMetricFamily
 
-        for name, about, value in (*self._of_cluster(), *self._of_node()):
-            yield GaugeMetricFamily(_CONTROLLER + name, about, value)
-        yield self._silences()
-        yield from self._durations()
+        view = self._view
+        if view is not None:
+            for name, about, value in (*self._of_cluster(view), *self._of_node(view)):
+                yield GaugeMetricFamily(_CONTROLLER + name, about, value)
+            yield self._silences(view)
+            yield from self._durations()
         yield from self._counters()
+        yield from self._metrics.meters.collect()
+        for source in self._metrics.sources:
+            yield from source.collect()
 
-    def _of_cluster(self) -> Iterator[tuple[str, str, float]]:
-        image = self._view.image
+    def _of_cluster(self, view: AdminView) -> Iterator[tuple[str, str, float]]:
+        image = view.image
         counts = count_partitions(image)
         fenced = sum(broker.is_fenced for broker in image.brokers.values())
         yield "fencedbrokercount", "Brokers that are fenced.", fenced
@@ -152,8 +147,8 @@ class _Collector:
         about = "Partitions that are not led by their first replica."
         yield "preferredreplicaimbalancecount", about, counts.not_preferred
 
-    def _of_node(self) -> Iterator[tuple[str, str, float]]:
-        view, metrics = self._view, self._metrics
+    def _of_node(self, view: AdminView) -> Iterator[tuple[str, str, float]]:
+        metrics = self._metrics
         is_active = view.active is not None
         lag_ms = 0 if is_active else max(0, view.wall_ms() - view.applied_timestamp_ms)
         yield "activecontrollercount", "1 on the active controller, 0 on the others.", int(is_active)
@@ -171,13 +166,13 @@ class _Collector:
         about = "How often a controller was seen to become active."
         yield "newactivecontrollerscount", about, metrics.new_active_controllers
 
-    def _silences(self) -> Metric:
+    def _silences(self, view: AdminView) -> Metric:
         from prometheus_client.metrics_core import GaugeMetricFamily
 
         name = _CONTROLLER + "timesincelastheartbeatreceivedms"
         about = "How long ago a broker was heard of; known to the active controller."
         found = GaugeMetricFamily(name, about, labels=["broker"])
-        active, now_ms = self._view.active, self._view.now_ms()
+        active, now_ms = view.active, view.now_ms()
         if active is not None:
             for broker_id in sorted(active.image.brokers):
                 session = active.sessions.of(broker_id)
@@ -201,16 +196,18 @@ class _Collector:
         from prometheus_client.metrics_core import CounterMetricFamily
 
         metrics = self._metrics
-        yield CounterMetricFamily(
-            "kafka_controller_controllerstats_uncleanleaderelectionspersec",
-            "Leaders elected that may lack records.",
-            metrics.unclean_elections,
-        )
-        requests = CounterMetricFamily(
-            "kafka_network_requestmetrics_requestspersec", "Requests received.", labels=["request"]
-        )
+        if self._view is not None:
+            yield CounterMetricFamily(
+                "kafka_controller_controllerstats_uncleanleaderelectionspersec",
+                "Leaders elected that may lack records.",
+                metrics.unclean_elections,
+            )
+        name = "kafka_network_requestmetrics_requestspersec"
+        requests = CounterMetricFamily(name, "Requests received; by a controller, if there is no version.")
         for cls, count in sorted(metrics.requests.items(), key=lambda item: item[0].__name__):
-            requests.add_metric([cls.__name__.removesuffix("Request")], count)
+            requests.add_sample(f"{name}_total", {"request": cls.__name__.removesuffix("Request")}, count)
+        for labels, count in metrics.meters.counted():
+            requests.add_sample(f"{name}_total", labels, count)
         yield requests
         events = CounterMetricFamily("quorate_events", "Events, by what decided.", labels=["kind", "check"])
         for key, count in sorted(metrics.events.items()):

@@ -16,12 +16,14 @@ from typing import Any
 
 from quorate.net.connections import Connections
 from quorate.node.account import Account
+from quorate.node.admin import AdminEndpoint, BrokerAdminRoutes, JoinedRoutes, Routes
 from quorate.node.broker import BrokerRole
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.controller import ControllerRole
 from quorate.node.desk import Desk
 from quorate.node.event_journal import EventJournal
+from quorate.node.event_publisher import EventPublisher
 from quorate.node.host import Host
 from quorate.node.metadata_log import MetadataLog
 from quorate.node.metrics import NodeMetrics
@@ -41,7 +43,11 @@ class NodeFailed(Exception):  # noqa: N818  # it is an event
 class Node:
     """A running node. `run` returns after `stop`, or raises what ended it."""
 
-    def __init__(self, host: Host, config: NodeConfig) -> None:
+    def __init__(
+        self, host: Host, config: NodeConfig, *, stopwatch: Callable[[], float] | None = None
+    ) -> None:
+        """`stopwatch` measures requests, in seconds; without it the loop's own time does, which may be
+        coarse."""
         self._host = host
         self._config = config
         self._logger = logging.getLogger(f"quorate.node.{host.name}")
@@ -49,12 +55,13 @@ class Node:
         self.is_listening = asyncio.Event()
         self.incarnation_id = Uuid(host.random.randbytes(16))
         self.state = ClusterState(is_strict="controller" in config.roles)
-        self.metrics = NodeMetrics()
+        self.metrics = NodeMetrics(stopwatch)
         # From `run` on:
         self.replica: Replica | None = None
         self.controller: ControllerRole | None = None
         self.broker: BrokerRole | None = None
         self.snapshots: SnapshotKeeper | None = None
+        self.publisher: EventPublisher | None = None
 
     @property
     def desk(self) -> Desk | None:
@@ -85,6 +92,17 @@ class Node:
         journal = EventJournal(host, config.metadata_directory, config.node_id, self.incarnation_id)
         snapshots = self.snapshots = SnapshotKeeper(host, config, replica, state)
         duties: list[Callable[[], Coroutine[Any, Any, None]]] = [replica.run, journal.run, snapshots.run]
+        if config["quorate.events.publish"]:
+            publisher = self.publisher = EventPublisher(
+                host,
+                config.metadata_directory,
+                config.node_id,
+                journal,
+                state,
+                listener=config["inter.broker.listener.name"],
+            )
+            self.metrics.sources.append(publisher)
+            duties.append(publisher.run)
         if "controller" in config.roles:
             self.controller = ControllerRole(
                 host, config, replica, state, journal, self.metrics, self.incarnation_id
@@ -95,8 +113,9 @@ class Node:
         if "broker" in config.roles:
             account = Account(host, journal, self.metrics)
             self.broker = BrokerRole(
-                host, config, replica, state, lambda: self._connections(closing), account.saw
+                host, config, replica, state, lambda: self._connections(closing), account.saw, self.metrics
             )
+        await self._open_admin(journal, closing)
         self.is_listening.set()
         async with asyncio.TaskGroup() as tasks:
             running = [tasks.create_task(duty()) for duty in duties]
@@ -108,6 +127,20 @@ class Node:
                 await self.controller.hand_over()
             for task in running:
                 task.cancel()
+
+    async def _open_admin(self, journal: EventJournal, closing: AsyncExitStack) -> None:
+        """Begins to be reachable for those who ask about this node."""
+        config = self._config
+        if config["quorate.admin.listener"] is None:
+            return
+        routes: list[Routes] = []
+        if self.broker is not None:
+            routes.append(BrokerAdminRoutes(config.node_id, self.broker, self.metrics, journal))
+        if self.controller is not None:
+            routes.append(self.controller.admin_routes)
+        admin = AdminEndpoint(self._host, config.metadata_directory, JoinedRoutes(*routes))
+        await admin.start(*config["quorate.admin.listener"])
+        closing.push_async_callback(admin.close)
 
     async def _serve(self, broker: BrokerRole, tasks: asyncio.TaskGroup) -> None:
         """Runs the broker until it was told to stop and has left, or had to."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from typing import Final
 
@@ -45,6 +46,8 @@ class SnapshotKeeper:
                 try:
                     await self.write()
                 except StorageError as error:
+                    if not _is_full(error):
+                        raise
                     # The log has everything; a snapshot only saves space and time.
                     not_before = loop.time() + _RETRY_S
                     self._logger.error("snapshot not written, retried in %d s: %s", _RETRY_S, error)
@@ -91,3 +94,9 @@ class SnapshotKeeper:
             replica.quorum.voters.trim(start.offset)
             await replica.log.delete_before(start, now_ms)
             self._logger.info("log starts at=%s", start)
+
+
+def _is_full(error: StorageError) -> bool:
+    """Whether there is only no room; any other trouble with its disk ends a node."""
+    cause = error.__cause__
+    return isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)

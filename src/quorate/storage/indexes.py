@@ -41,7 +41,7 @@ _OFFSET_ENTRY: Final = Struct(">ii")
 _TIME_ENTRY: Final = Struct(">qi")
 _ABORTED_ENTRY: Final = Struct(">hqqqq")
 _ABORTED_VERSION: Final = 0
-_PAGE_ENTRIES: Final = 128
+_PAGE_ENTRIES: Final = 256
 
 _first: Final = itemgetter(0)
 _second: Final = itemgetter(1)
@@ -96,12 +96,20 @@ class _Entries:
         return self._layout.unpack_from(self._page, at)
 
     def count_up_to(self, value: int, column: int) -> int:
-        """How many entries have at most this value in a column, in which values never decrease."""
-        first = self._page_first
-        last = first + len(self._page) // self._layout.size - 1
-        if first <= last < self.count and self[first][column] <= value < self[last][column]:
-            return bisect_right(self, value, first, last, key=_COLUMNS[column])
-        return bisect_right(self, value, key=_COLUMNS[column])
+        """How many entries have at most this value in a column, in which values never decrease. Whoever reads
+        on finds them on the page at hand, or on the next one."""
+        key = _COLUMNS[column]
+        for _ in range(2):
+            first = self._page_first
+            end = min(first + len(self._page) // self._layout.size, self.count)
+            if first >= end or value < self[first][column]:
+                break
+            if value < self[end - 1][column]:
+                return bisect_right(self, value, first, end - 1, key=key)
+            if end == self.count:
+                return end
+            self[end]  # which turns the page
+        return bisect_right(self, value, key=key)
 
     def append(self, *fields: int) -> None:
         """After an OSError nothing has changed."""

@@ -10,7 +10,8 @@ broker. What is in a directory:
 - `__cluster_metadata-0`, which belongs to the quorum, and is left alone here.
 
 Opening a directory takes its lock, checks whose it is, and reads its checkpoints. From then on it does not
-count as left in order, until `close_in_order` says so.
+count as left in order, until `close_in_order` says so; which it must not while there are logs in it that
+should have been recovered and were not.
 """
 
 from __future__ import annotations
@@ -100,11 +101,13 @@ class LogDirectory:
         self.path = path
         self.directory_id = directory_id
         self.was_closed_in_order = False
-        self.recovery_points: Mapping[PartitionName, int] = {}
-        self.start_offsets: Mapping[PartitionName, int] = {}
-        self.high_watermarks: Mapping[PartitionName, int] = {}
+        # What the checkpoints say, of partitions that are here:
+        self.recovery_points: dict[PartitionName, int] = {}
+        self.start_offsets: dict[PartitionName, int] = {}
+        self.high_watermarks: dict[PartitionName, int] = {}
         self.partitions: set[PartitionName] = set()  # whose replicas are here
         self._closed_in_order: set[PartitionName] = set()  # and were not opened since
+        self._suspects: set[PartitionName] = set()  # that were not, nor recovered since
         self._files = files
         self._lock = lock
 
@@ -122,17 +125,23 @@ class LogDirectory:
             check_meta_properties(path, meta, cluster_id=cluster_id, node_id=node_id)
             made = cls(files, path, meta.directory_id, lock)
             made.was_closed_in_order = has_clean_shutdown(files, path)
-            made.recovery_points = load_checkpoint(files, path, RECOVERY_POINTS_NAME)
-            made.start_offsets = load_checkpoint(files, path, START_OFFSETS_NAME)
-            made.high_watermarks = load_checkpoint(files, path, HIGH_WATERMARKS_NAME)
             made.partitions = {one.partition for one in made.listing() if one.kind is DirectoryKind.CURRENT}
+            made.recovery_points = made._load(RECOVERY_POINTS_NAME)
+            made.start_offsets = made._load(START_OFFSETS_NAME)
+            made.high_watermarks = made._load(HIGH_WATERMARKS_NAME)
         except StorageError:
             if lock is not None:
                 lock.close()
             raise
-        if made.was_closed_in_order:
-            made._closed_in_order = set(made.partitions)
+        unopened = made._closed_in_order if made.was_closed_in_order else made._suspects
+        unopened.update(made.partitions)
         return made
+
+    def _load(self, name: str) -> dict[PartitionName, int]:
+        """A checkpoint. What it says of a partition that was deleted must not be taken for that of another
+        one of the same name."""
+        found = load_checkpoint(self._files, self.path, name)
+        return {one: offset for one, offset in found.items() if one in self.partitions}
 
     def listing(self) -> list[PartitionDirectory]:
         """The directories of partitions, by name."""
@@ -143,11 +152,17 @@ class LogDirectory:
         return f"{self.path}/{partition}"
 
     def take_recovery_point(self, partition: PartitionName) -> int | None:
-        """What `PartitionLog.open` has to know: None if the log was closed in order, which is so once."""
+        """What `PartitionLog.open` has to know: None if the log was closed in order, which is so once. After
+        that, `opened` has to know."""
+        self._suspects.add(partition)
         if partition in self._closed_in_order:
             self._closed_in_order.remove(partition)
             return None
         return self.recovery_points.get(partition, 0)
+
+    def opened(self, partition: PartitionName) -> None:
+        """The log of a partition is open, and recovered."""
+        self._suspects.discard(partition)
 
     # Deleting
 
@@ -158,6 +173,10 @@ class LogDirectory:
             self._files.rename(self.path_of(partition), f"{self.path}/{name}")
             await self._files.fsync_dir(self.path)
         self.partitions.discard(partition)
+        self._closed_in_order.discard(partition)
+        self._suspects.discard(partition)
+        for offsets in (self.recovery_points, self.start_offsets, self.high_watermarks):
+            offsets.pop(partition, None)
         return name
 
     def delete(self, name: str) -> None:
@@ -183,17 +202,26 @@ class LogDirectory:
         await delete_clean_shutdown(self._files, self.path)
 
     async def store_recovery_points(self, offsets: Mapping[PartitionName, int]) -> None:
+        self.recovery_points = dict(offsets)
         await store_checkpoint(self._files, self.path, RECOVERY_POINTS_NAME, offsets)
 
     async def store_start_offsets(self, offsets: Mapping[PartitionName, int]) -> None:
         """Only of logs whose first segment begins before."""
+        self.start_offsets = dict(offsets)
         await store_checkpoint(self._files, self.path, START_OFFSETS_NAME, offsets)
 
     async def store_high_watermarks(self, offsets: Mapping[PartitionName, int]) -> None:
+        self.high_watermarks = dict(offsets)
         await store_checkpoint(self._files, self.path, HIGH_WATERMARKS_NAME, offsets)
 
+    @property
+    def is_in_order(self) -> bool:
+        """Whether every log here was opened, and so recovered, or need not be."""
+        return not self._suspects
+
     async def close_in_order(self, broker_epoch: int) -> None:
-        """All logs were closed, and the checkpoints stored."""
+        """All logs that were opened are closed, and the checkpoints stored."""
+        assert self.is_in_order
         await store_clean_shutdown(self._files, self.path, broker_epoch)
         self.close()
 

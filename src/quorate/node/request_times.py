@@ -1,0 +1,230 @@
+"""How many requests there were, and how long they took, by kind: what stands around the handlers of a table.
+
+Times are those of Kafka, as far as there is such a thing here:
+
+    queue    the request had arrived and waited for its turn, behind others of its connection
+    local    its handler was at work
+    remote   it waited for something else: a commit, data, the controller
+    total    from its arrival until there was an answer; sending that is not in it
+
+Most requests are answered at once. For them this is one count, two looks at the clock and one more count:
+what is known of them (local is total, the others are zero) is put together when somebody asks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from quorate.net.routes import Answer, Handler, NoResponse, RequestContext, RouteTable
+from quorate.protocol.api import request_class
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.message import Request, Response
+
+if TYPE_CHECKING:
+    from prometheus_client.metrics_core import Metric
+
+__all__ = ["BOUNDS_MS", "Durations", "Note", "RequestMeters", "RequestTimes"]
+
+BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
+
+_NETWORK: Final = "kafka_network_requestmetrics_"
+
+# Is told of a request that was answered, with its answer.
+Note = Callable[[RequestHeader, Any, Any], None]
+
+
+class Durations:
+    """How often something took how long."""
+
+    __slots__ = ("counts", "total_ms")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_MS) + 1)
+        self.total_ms = 0.0
+
+    def observe(self, duration_ms: float) -> None:
+        self.counts[bisect_left(BOUNDS_MS, duration_ms)] += 1
+        self.total_ms += duration_ms
+
+    def buckets(self) -> list[tuple[str, float]]:
+        """For each bound, how often it took no longer; the last one is all."""
+        found, total = [], 0
+        for bound, count in zip((*map(str, BOUNDS_MS), "+Inf"), self.counts, strict=True):
+            total += count
+            found.append((bound, float(total)))
+        return found
+
+    def plus(self, other: Durations) -> Durations:
+        """Both together."""
+        both = Durations()
+        both.counts = [mine + theirs for mine, theirs in zip(self.counts, other.counts, strict=True)]
+        both.total_ms = self.total_ms + other.total_ms
+        return both
+
+    def plus_zeros(self, count: int) -> Durations:
+        """The same, and that many that took no time."""
+        both = self.plus(Durations())
+        both.counts[0] += count
+        return both
+
+
+class RequestTimes:
+    """The times of one kind of request."""
+
+    __slots__ = ("at_once", "local", "queue", "remote", "total", "waited_ms")
+
+    def __init__(self) -> None:
+        self.at_once = Durations()  # answered at once, and by nothing held up before
+        # Of all others:
+        self.queue = Durations()
+        self.local = Durations()
+        self.remote = Durations()
+        self.total = Durations()
+        # How long the request waited that is about to be handled: a connection says so before it calls.
+        self.waited_ms = 0.0
+
+    def observe(self, queue_ms: float, local_ms: float, remote_ms: float) -> None:
+        self.queue.observe(queue_ms)
+        self.local.observe(local_ms)
+        self.remote.observe(remote_ms)
+        self.total.observe(queue_ms + local_ms + remote_ms)
+
+    def by_name(self) -> Iterator[tuple[str, Durations]]:
+        at_once = sum(self.at_once.counts)
+        yield "totaltimems", self.total.plus(self.at_once)
+        yield "requestqueuetimems", self.queue.plus_zeros(at_once)
+        yield "localtimems", self.local.plus(self.at_once)
+        yield "remotetimems", self.remote.plus_zeros(at_once)
+
+
+class _Count:
+    """Of requests of one kind in one version."""
+
+    __slots__ = ("requests",)
+
+    def __init__(self) -> None:
+        self.requests = 0
+
+
+class RequestMeters:
+    """`measure` puts meters around the handlers of a table. `clock` counts seconds."""
+
+    def __init__(self, clock: Callable[[], float] | None = None) -> None:
+        self._clock = clock
+        self.counts: dict[tuple[type[Request], int], _Count] = {}
+        self.times: dict[type[Request], RequestTimes] = {}
+        self._by_route_id: dict[int, RequestTimes] = {}
+
+    def measure(self, table: RouteTable, notes: Mapping[type[Request], Note] | None = None) -> None:
+        """`notes` are told of the requests of their kinds."""
+        clock = asyncio.get_running_loop().time if self._clock is None else self._clock
+        for at, (handler, response_cls) in table.by_route_id.items():
+            cls, version = request_class(at >> 16), at & 0xFFFF
+            count = self.counts.setdefault((cls, version), _Count())
+            times = self.times.setdefault(cls, RequestTimes())
+            self._by_route_id[at] = times
+            note = (notes or {}).get(cls)
+            table.by_route_id[at] = _measured(handler, response_cls, count, times, clock, note), response_cls
+
+    def queued(self, route_id: int, waited_ms: float) -> None:
+        """A request that waited for its turn is going to be handled next."""
+        times = self._by_route_id.get(route_id)
+        if times is not None:
+            times.waited_ms = waited_ms
+
+    # Asking
+
+    def counted(self) -> Iterator[tuple[dict[str, str], int]]:
+        """The labels of each count."""
+        for (cls, version), count in sorted(
+            self.counts.items(), key=lambda one: (_name(one[0][0]), one[0][1])
+        ):
+            if count.requests:
+                yield {"request": _name(cls), "version": str(version)}, count.requests
+
+    def collect(self) -> Iterator[Metric]:
+        """The times; counts are in `counted`."""
+        from prometheus_client.metrics_core import HistogramMetricFamily
+
+        kinds = sorted(self.times.items(), key=lambda one: _name(one[0]))
+        seen = [(_name(cls), dict(times.by_name())) for cls, times in kinds if self._is_seen(cls)]
+        for name, about in _ABOUT.items():
+            family = HistogramMetricFamily(_NETWORK + name, about, labels=["request"])
+            for kind, durations in seen:
+                found = durations[name]
+                family.add_metric([kind], buckets=found.buckets(), sum_value=found.total_ms)
+            yield family
+
+    def _is_seen(self, cls: type[Request]) -> bool:
+        times = self.times[cls]
+        return any(times.at_once.counts) or any(times.total.counts)
+
+
+_ABOUT: Final = {
+    "totaltimems": "From the arrival of a request until there was an answer.",
+    "requestqueuetimems": "How long requests waited behind others of their connection.",
+    "localtimems": "How long their handlers were at work.",
+    "remotetimems": "How long they waited for something else.",
+}
+
+
+def _measured(
+    handler: Handler,
+    response_cls: type[Response],
+    count: _Count,
+    times: RequestTimes,
+    clock: Callable[[], float],
+    note: Note | None,
+) -> Handler:
+    observe_at_once = times.at_once.observe
+
+    def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
+        count.requests += 1
+        waited_ms = times.waited_ms
+        begun = clock()
+        answer = handler(context, header, request)
+        local_ms = (clock() - begun) * 1000
+        if answer.__class__ is response_cls or isinstance(answer, (Response, NoResponse)):
+            if waited_ms:
+                times.waited_ms = 0.0
+                times.observe(waited_ms, local_ms, 0.0)
+            else:
+                observe_at_once(local_ms)
+            if note is not None:
+                note(header, request, answer)
+            return answer
+        times.waited_ms = 0.0
+        running = asyncio.ensure_future(answer)
+        running.add_done_callback(
+            partial(_answered, times, clock, note, header, request, waited_ms, local_ms, clock())
+        )
+        return running
+
+    return handle
+
+
+def _answered(
+    times: RequestTimes,
+    clock: Callable[[], float],
+    note: Note | None,
+    header: RequestHeader,
+    request: Any,
+    waited_ms: float,
+    local_ms: float,
+    begun: float,
+    running: asyncio.Future[Answer],
+) -> None:
+    """Something that was waited for is there; unless it was given up, or has failed."""
+    if running.cancelled() or running.exception() is not None:
+        return
+    times.observe(waited_ms, local_ms, (clock() - begun) * 1000)
+    if note is not None:
+        note(header, request, running.result())
+
+
+def _name(cls: type[Request]) -> str:
+    return cls.__name__.removesuffix("Request")
