@@ -166,6 +166,7 @@ class BrokerRole:
             now_ms=self._now_ms,
             wall_ms=host.wall_ms,
             is_eligible=self._is_eligible,
+            scans_records=settings.validates_records,
         )
         control_plane = KraftControlPlane(
             settings.broker_id,
@@ -203,7 +204,7 @@ class BrokerRole:
         routes = BrokerRoutes(
             broker, broker.control_plane, self._replica, self._state, self._config.properties
         )
-        closing.push_async_callback(routes.creation.close)
+        closing.push_async_callback(routes.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
             self._metrics.meters.measure(table, self._traffic.notes)

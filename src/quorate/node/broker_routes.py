@@ -48,15 +48,16 @@ class BrokerRoutes:
         self._replica = replica
         self._state = state
         self._control_plane = control_plane
-        self.creation = TopicCreation(broker.settings, control_plane)
+        self._creation = TopicCreation(broker.settings, control_plane)
+        self._producer_ids = InitProducerIdHandler(broker)
         self._routes = [
             # Old librdkafka compresses only for those who claim to know version 0.
             Route(ProduceRequest, ProduceHandler(broker), advertised=range(_PRODUCE_MAX + 1)),
             Route(FetchRequest, FetchHandler(broker)),
             Route(ListOffsetsRequest, ListOffsetsHandler(broker)),
             Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpochHandler(broker)),
-            Route(InitProducerIdRequest, InitProducerIdHandler(broker)),
-            *Metadata(broker, self.creation).routes(),
+            Route(InitProducerIdRequest, self._producer_ids),
+            *Metadata(broker, self._creation).routes(),
             *Forwarding(broker, control_plane).routes(),
             *Describing(broker, file).routes(),
         ]
@@ -67,6 +68,11 @@ class BrokerRoutes:
         table = RouteTable(routes, self._features)
         limit_to_controller(table, self._control_plane)
         return table
+
+    async def close(self) -> None:
+        """Gives up what is under way for nobody in particular."""
+        self._producer_ids.ids.close()
+        await self._creation.close()
 
     def _features(self) -> Features:
         """What ApiVersions says of features: that of the quorum comes from there, the others from the log."""

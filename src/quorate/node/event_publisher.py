@@ -135,9 +135,10 @@ class EventPublisher:
             self._logger.warning("all events are published again reason=%s", error)
             return 0
 
-    async def _store(self) -> None:
-        content = {"version": 1, "next_sequence": self.next_sequence}
+    async def _go_on_at(self, sequence: int) -> None:
+        content = {"version": 1, "next_sequence": sequence}
         await store_whole(self._host.files, self._path, json.dumps(content).encode() + b"\n")
+        self.next_sequence = sequence
 
     # Publishing
 
@@ -172,12 +173,10 @@ class EventPublisher:
             self._note_gap(batch[0]["sequence"])
             await self._send(producer, batch)
             self.published += len(batch)
-            self.next_sequence = batch[-1]["sequence"] + 1
-            await self._store()
+            await self._go_on_at(batch[-1]["sequence"] + 1)
         if self.next_sequence < end:  # the last lines cannot be read, or are gone
             self._note_gap(end)
-            self.next_sequence = end
-            await self._store()
+            await self._go_on_at(end)
 
     async def _send(self, producer: Producer, batch: list[dict[str, Any]]) -> None:
         key = str(self._node_id).encode()

@@ -23,7 +23,7 @@ from quorate.node.config import NodeConfig
 from quorate.node.controller import ControllerRole
 from quorate.node.desk import Desk
 from quorate.node.event_journal import EventJournal
-from quorate.node.event_publisher import EventPublisher
+from quorate.node.event_publisher import EventPublisher, PublisherSettings
 from quorate.node.host import Host
 from quorate.node.metadata_log import MetadataLog
 from quorate.node.metrics import NodeMetrics
@@ -100,6 +100,7 @@ class Node:
                 journal,
                 state,
                 listener=config["inter.broker.listener.name"],
+                settings=PublisherSettings(settle_ms=config["quorate.events.settle.ms"]),
             )
             self.metrics.sources.append(publisher)
             duties.append(publisher.run)
