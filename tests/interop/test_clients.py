@@ -4,9 +4,7 @@ Whatever a client writes, in whichever way, all clients read, and the same. Cons
 """
 
 import asyncio
-import json
 import os
-import re
 import time
 from collections import defaultdict
 
@@ -38,13 +36,13 @@ from clients import (
     Record,
     Way,
 )
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 from kafka.errors import KafkaError
 from kcat_program import kcat_command
 
 from node.cluster import ClusterProcesses
-from node.processes import CLUSTER_ID, HOST
+from node.processes import HOST
 from quorate.protocol.batch import batches, records
 from quorate.protocol.errors import ErrorCode
 
@@ -126,18 +124,11 @@ def _do_without(reason):
 
 
 def created(cluster, admin, topic, **config):
-    """Makes a topic of one partition with a replica on each broker. Its leader knows that it leads."""
+    """Makes a topic of one partition with a replica on each broker."""
     settings = {key.replace("_", "."): value for key, value in config.items()}
     admin.create_topics([NewTopic(topic, 1, 3, config=settings)])[topic].result(DEADLINE_S)
-    cluster.wait(f"{topic} is led", lambda: is_led(admin, topic))
+    cluster.wait_until_led(topic)
     return topic
-
-
-def is_led(admin, topic):
-    try:
-        return end_offset(admin, topic) == 0
-    except KafkaException:
-        return False
 
 
 def end_offset(admin, topic, partition=0):

@@ -78,9 +78,7 @@ class BrokerProcesses(ClusterProcesses):
 
     def partitions(self, topic: str, *, as_known_to: int | None = None) -> list[PartitionView]:
         """What a broker says of the partitions of a topic, in their order; nothing if it does not answer."""
-        request = MetadataRequest(
-            topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False
-        )
+        request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=False)
         for one in self.running_brokers if as_known_to is None else [as_known_to]:
             with contextlib.suppress(ApiError, ConnectionLost):
                 found = self.ask_broker(one, request)
@@ -96,16 +94,16 @@ class BrokerProcesses(ClusterProcesses):
         """Until every replica of a topic is."""
         self.wait(
             f"all replicas of {topic} are in sync",
-            lambda: (found := self.partitions(topic))
-            and all(set(one.isr_nodes) == set(one.replica_nodes) for one in found),
+            lambda: (
+                (found := self.partitions(topic))
+                and all(set(one.isr_nodes) == set(one.replica_nodes) for one in found)
+            ),
         )
 
     def wait_for_leader_of(self, topic: str, partition: int = 0, *, other_than: int) -> int:
         return self.wait(
             f"{topic}-{partition} is led by another than {other_than}",
-            lambda: leader
-            if (leader := self.leader_of(topic, partition)) not in (-1, other_than)
-            else None,
+            lambda: leader if (leader := self.leader_of(topic, partition)) not in (-1, other_than) else None,
         )
 
     # What is done to them

@@ -22,6 +22,8 @@ from quorate.net.client import ConnectionLost
 from quorate.node.format import format_storage
 from quorate.node.host import real_host
 from quorate.protocol.api.admin import DescribeClusterRequest, DescribeClusterResponse
+from quorate.protocol.api.produce_fetch import ListOffsetsRequest, ListOffsetsResponse
+from quorate.protocol.api.topics import MetadataRequest, MetadataResponse
 from quorate.protocol.errors import ApiError
 from quorate.protocol.message import Request, Response
 
@@ -158,6 +160,33 @@ class ClusterProcesses(Processes):
             return {}
         assert isinstance(found, DescribeClusterResponse)
         return {one.broker_id: (one.host, one.port) for one in found.brokers}
+
+    def leaders_known_to(self, broker_id: int, topic: str) -> dict[int, int]:
+        """Who leads the partitions of a topic, as a broker knows it; empty if it does not know the topic."""
+        asked = MetadataRequest.Topic(name=topic)
+        found = self.ask_broker(broker_id, MetadataRequest(topics=[asked], allow_auto_topic_creation=False))
+        assert isinstance(found, MetadataResponse)
+        return {one.partition_index: one.leader_id for one in found.topics[0].partitions}
+
+    def wait_until_led(self, topic: str, partitions: int = 1) -> dict[int, int]:
+        """Until all brokers know that a topic has so many partitions, and who leads them, and these know it
+        themselves. Clients may keep it in mind for long that a topic is not there yet."""
+
+        def leaders() -> dict[int, int] | None:
+            known = [self.leaders_known_to(one, topic) for one in self.broker_ids if one in self._running]
+            found = known[0]
+            if len(found) != partitions or -1 in found.values() or any(one != found for one in known):
+                return None
+            return found if all(self._leads(leader, topic, one) for one, leader in found.items()) else None
+
+        return self.wait(f"{partitions} partitions of {topic} have leaders", leaders)
+
+    def _leads(self, broker_id: int, topic: str, partition: int) -> bool:
+        at = ListOffsetsRequest.Topic.Partition(partition_index=partition, timestamp=-1)
+        asked = ListOffsetsRequest.Topic(name=topic, partitions=[at])
+        found = self.ask_broker(broker_id, ListOffsetsRequest(replica_id=-1, topics=[asked]))
+        assert isinstance(found, ListOffsetsResponse)
+        return found.topics[0].partitions[0].error_code == 0
 
     def wait_until_unfenced(self, *broker_ids: int) -> None:
         """Until these brokers serve, and all that run know that they do."""

@@ -13,6 +13,7 @@ SETTINGS = {
     "replica_fetch_wait_max_ms": "200",
     "replica_fetch_backoff_ms": "100",
     "replica_high_watermark_checkpoint_interval_ms": "500",
+    "leader_imbalance_check_interval_seconds": "1",
 }
 ALL = (101, 102, 103)
 
@@ -142,7 +143,9 @@ def test_a_second_sigterm_is_immediate(cluster: BrokerProcesses):
     cluster.pause(*cluster.controller_ids)
     try:
         cluster.signal(101, signal.SIGTERM)
-        cluster.wait("it asks for leave", lambda: "PENDING_CONTROLLED_SHUTDOWN" in cluster.logged(101)[-3000:])
+        cluster.wait(
+            "it asks for leave", lambda: "PENDING_CONTROLLED_SHUTDOWN" in cluster.logged(101)[-3000:]
+        )
         cluster.signal(101, signal.SIGTERM)
         assert cluster.wait_for_end(101) == 0
     finally:

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from quorate import __version__
-from quorate.cli import brokers, lab, node, protocol, quorum, storage
+from quorate.cli import brokers, cluster_tour, lab, node, protocol, quorum, storage
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError
 from quorate.node.node import NodeFailed
@@ -21,7 +21,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    help="A Kafka-compatible cluster in Python. Today: its wire protocol, and a quorum of controllers.",
+    help="A Kafka-compatible cluster in Python: controllers, brokers, and their tools.",
 )
 storage_app = typer.Typer(no_args_is_help=True, help="The directories of a node.")
 quorum_app = typer.Typer(no_args_is_help=True, help="The quorum of controllers.")
@@ -43,8 +43,10 @@ def main(
 
 @app.command()
 def tour() -> None:
-    """A look at what works today: a request, a refusal, a record batch, a quorum under faults."""
+    """A look at what works today: messages, a cluster that is written to and read, a quorum under faults."""
     protocol.tour()
+    print("\nA cluster of one node, and our client:")
+    cluster_tour.show_cluster()
     print("\nControllers that elect a leader and agree on a log while things break, simulated:")
     lab.run_seed(7, 10, steps_max=None, should_shrink=False)
     print("\nMore: quorate apis, quorate show FetchRequest, quorate decode HEX, quorate lab quorum --seed 8")

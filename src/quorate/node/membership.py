@@ -44,6 +44,7 @@ class Membership:
         self._saw = saw
         self._wake = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
+        self._sending: set[asyncio.Task[None]] = set()
 
     @property
     def epoch(self) -> int:
@@ -59,6 +60,8 @@ class Membership:
                 await self._wait()
                 if self.lifecycle.deadline_ms <= self._now_ms():
                     self._perform(self.lifecycle.tick(self._now_ms()))
+            for task in self._sending:
+                task.cancel()  # nobody waits for an answer any more
 
     # Inputs
 
@@ -112,7 +115,9 @@ class Membership:
             self.ended.set_result(effects.stop)
         if effects.send is not None:
             assert self._tasks is not None
-            self._tasks.create_task(self._send(effects.send))
+            task = self._tasks.create_task(self._send(effects.send))
+            self._sending.add(task)
+            task.add_done_callback(self._sending.discard)
         self._wake.set()
 
     async def _send(self, send: Send) -> None:
