@@ -28,7 +28,7 @@ _TIMEOUT_S: Final = 60
 
 def show_cluster() -> None:
     """Starts a node that is controller and broker, creates a topic, writes, reads, and stops it in order."""
-    logging.getLogger("quorate").setLevel(logging.ERROR)
+    logging.getLogger("quorate").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as directory:
         asyncio.run(_show(directory))
 
