@@ -184,6 +184,27 @@ def test_if_nothing_is_left_nobody_is_asked(kind):
     assert forward(forwarder, altering(kind), 1).responses == []
 
 
+@pytest.mark.parametrize("kind", [AlterConfigsRequest, IncrementalAlterConfigsRequest])
+def test_what_only_the_file_of_a_broker_can_say_is_refused(kind):
+    forwarder, broker = Forwarder(agreed), Asked(Cluster([1, 2])).broker
+    request = altering(kind, (BROKER, "1"), (BROKER, ""), (TOPIC, "orders"))
+    operation = {"config_operation": 0} if kind is IncrementalAlterConfigsRequest else {}
+    for resource, (name, value) in zip(
+        request.resources, [("node.id", "7"), ("node.id", None), ("node.id", "7")], strict=True
+    ):
+        resource.configs = [type(resource).AlterableConfig(name=name, value=value, **operation)]
+    routes = Forwarding(broker, forwarder, {"node.id"}).routes()
+    (handler,) = [route.handler for route in routes if route.request is kind]
+    response = asyncio.run(handler(ANN, header(request, 1), request))
+    assert {(one.resource_type, one.resource_name): one.error_code for one in response.responses} == {
+        (BROKER, "1"): ErrorCode.INVALID_REQUEST,
+        (BROKER, ""): 0,
+        (TOPIC, "orders"): 0,
+    }
+    ((passed_on, *_),) = forwarder.asked
+    assert len(passed_on.resources) == 2
+
+
 # What clients are offered
 
 

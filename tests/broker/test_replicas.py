@@ -217,7 +217,7 @@ async def test_a_replica_is_removed_while_its_log_is_being_cut(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     broker = Broker(tmp_path)
-    partition, gate, cut = await cutting(broker, monkeypatch)
+    _, gate, cut = await cutting(broker, monkeypatch)
     removed = asyncio.create_task(broker.remove("t"))
     await turns()
     assert broker.replicas.named("t", 0) is None

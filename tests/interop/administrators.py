@@ -13,6 +13,7 @@ from aiokafka.admin import NewPartitions as AioNewPartitions
 from aiokafka.admin import NewTopic as AioNewTopic
 from aiokafka.admin.config_resource import ConfigResource as AioConfigResource
 from aiokafka.admin.config_resource import ConfigResourceType as AioConfigResourceType
+from aiokafka.errors import KafkaError as AioKafkaError
 from apache_tools import ApacheTools
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import (
@@ -115,7 +116,9 @@ class KafkaPythonAdmin:
 
     def alter(self, topic: str, key: str, value: str) -> int:
         resource = PythonConfigResource("TOPIC", topic, {key: value})
-        return self._code(lambda: self._client.alter_configs([resource]))
+        (said,) = self._client.alter_configs([resource])["topic"].values()
+        error = re.match(r"\[Error (\d+)\]", str(said))
+        return int(error[1]) if error else 0
 
     def _code(self, do: Callable[[], object]) -> int:
         try:
@@ -162,7 +165,11 @@ class AioKafkaAdmin:
 
     def add_partitions(self, topic: str, total: int) -> int:
         new = {topic: AioNewPartitions(total)}
-        return int(self._ask(lambda client: client.create_partitions(new)).topic_errors[0][1])
+        try:
+            self._ask(lambda client: client.create_partitions(new))
+        except AioKafkaError as error:
+            return int(error.errno)
+        return 0
 
     def alter(self, topic: str, key: str, value: str) -> int:
         resource = AioConfigResource(AioConfigResourceType.TOPIC, topic, {key: value})
@@ -175,6 +182,8 @@ class AioKafkaAdmin:
         return {name: value for name, value, _, source, *_ in answer.resources[0][4] if source == _OF_TOPIC}
 
     def replicas(self, topic: str) -> dict[int, set[int]]:
+        if topic not in self.topics():
+            return {}  # its way of asking would create it
         (found,) = self._ask(lambda client: client.describe_topics([topic]))
         return {one["partition"]: set(one["replicas"]) for one in found["partitions"]}
 
@@ -196,6 +205,7 @@ class JavaAdmin:
             "InvalidReplicationFactorException": ErrorCode.INVALID_REPLICATION_FACTOR,
             "InvalidPartitionsException": ErrorCode.INVALID_PARTITIONS,
             "InvalidConfigurationException": ErrorCode.INVALID_CONFIG,
+            "ConfigException": ErrorCode.INVALID_CONFIG,  # the tool's own judgement
             "does not exist as expected": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         }
         if not code:

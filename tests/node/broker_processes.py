@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
 from node.cluster import ClusterProcesses
 from node.processes import CLUSTER_ID, DEADLINE_S, quorate, run_quorate
 from quorate.net.client import ConnectionLost

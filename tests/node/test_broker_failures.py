@@ -4,6 +4,7 @@ import signal
 from collections.abc import Iterator
 
 import pytest
+
 from node.broker_processes import BrokerProcesses, Load
 
 SETTINGS = {

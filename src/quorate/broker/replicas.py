@@ -20,6 +20,7 @@ from quorate.broker.settings import BrokerSettings
 from quorate.broker.topic_config import TopicConfig, topic_config
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import MIGRATING, UNASSIGNED
+from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
 from quorate.storage.errors import StorageError
@@ -50,12 +51,15 @@ class Replicas:
         shelf: LogShelf,
         fetchers: Fetchers,
         proposals: IsrProposals,
+        when_assigned: Callable[[Partition, PartitionState], None] = lambda _partition, _state: None,
     ) -> None:
+        """`when_assigned` is told what the cluster says of a replica that is open."""
         self._settings = settings
         self._around = around
         self._shelf = shelf
         self._fetchers = fetchers
         self._proposals = proposals
+        self._when_assigned = when_assigned
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._logger = logging.getLogger(f"quorate.broker.{settings.broker_id}")
@@ -99,6 +103,7 @@ class Replicas:
             self._by_name[key.topic, key.partition_id] = partition
         if partition.failure is not None:
             return  # until the broker is started again
+        self._when_assigned(partition, state)
         if state.leader_epoch > partition.leader_epoch:
             # Whoever was followed is not any more, and what that came to is done before the role changes.
             self._fetchers.forget(partition)

@@ -6,7 +6,8 @@ is answered at once is served in the callback of the read, and everything that o
 write. Only a handler that waits costs a task.
 
 The peer is slowed down instead of buffered: while it does not read its answers nothing is served to it, and
-while too much of what it sent waits, nothing is read from it.
+while too much of what it sent waits, nothing is read from it. What all connections hold together is bounded
+by a `budget`.
 
 How it ends:
 
@@ -27,6 +28,7 @@ from collections import deque
 from collections.abc import Sized
 from typing import TYPE_CHECKING, Final, cast
 
+from quorate.net.budget import SLACK_BYTES
 from quorate.net.file_sending import BUFFERS, FileSender, TruncatedFileError, is_range, without_ranges
 from quorate.net.framing import JOINED_BYTES_MAX, Frame, FrameReader, joined, request_in, write_parts
 from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext
@@ -44,6 +46,8 @@ __all__ = ["Conversation"]
 _ROUTE_ID: Final = struct.Struct(">I")
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _SIZE_BYTES: Final = 4
+# A peer that is slower than this, while memory is short, is too slow.
+_SLOW_BYTES_PER_S: Final = 256 * 1024
 
 
 class Conversation(asyncio.BufferedProtocol):
@@ -51,27 +55,35 @@ class Conversation(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_active_at",
+        "_budget",
         "_context",
         "_counters",
         "_has_ranges",
+        "_has_waited",
         "_header",
         "_is_closing",
         "_is_eof",
+        "_is_heavy",
         "_is_last",
         "_is_reading",
+        "_is_starved",
         "_is_writable",
+        "_large_since",
         "_limits",
         "_loop",
         "_next_turn",
         "_out",
         "_out_bytes",
+        "_queued_at",
         "_reader",
         "_running",
+        "_running_bytes",
         "_sender",
         "_server",
         "_transport",
         "_unsent_bytes",
         "_waiting",
+        "held_bytes",
     )
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
@@ -80,13 +92,19 @@ class Conversation(asyncio.BufferedProtocol):
         self._counters = server.counters
         self._loop = loop
         self._transport: asyncio.Transport | None = None
-        self._reader = FrameReader(server.scratch, limits.request_bytes_max, limits.frame_bytes_at_once)
+        self._budget = server.budget
+        self._reader = FrameReader(
+            server.scratch, limits.request_bytes_max, limits.frame_bytes_at_once, server.budget
+        )
         self._context = RequestContext(server.listener, "", 0, "")
         # Requests that have arrived and not been looked at.
         self._waiting: deque[Frame] = deque()
+        # When those of them arrived that could not be served at once.
+        self._queued_at: deque[float] = deque()
         # The answer that is waited for, and the header of its request.
         self._running: asyncio.Future[Answer] | None = None
         self._header: RequestHeader | None = None
+        self._running_bytes = 0
         # Answers that have not been handed to the transport.
         self._out: list[Sized] = []
         self._out_bytes = 0
@@ -100,6 +118,11 @@ class Conversation(asyncio.BufferedProtocol):
         self._is_closing = False  # nothing is served any more
         self._active_at = loop.time()
         self._unsent_bytes = 0
+        self.held_bytes = 0  # kept by the budget
+        self._is_heavy = False  # an answer of some size was written
+        self._is_starved = False  # it waits for memory
+        self._has_waited = False  # for a part of the request that is arriving
+        self._large_since = 0.0  # when that began
 
     # Called by the server
 
@@ -144,6 +167,73 @@ class Conversation(asyncio.BufferedProtocol):
         self._log("idle for too long", level=logging.INFO)
         self.abort()
 
+    @property
+    def client_host(self) -> str:
+        return self._context.client_host
+
+    # Called by the budget
+
+    def measure(self) -> int:
+        held_bytes = self._reader.held_bytes + self._running_bytes + self._waiting_bytes()
+        if self._transport is not None:
+            held_bytes += self._transport.get_write_buffer_size()
+        self._is_heavy = self._is_heavy and held_bytes > SLACK_BYTES
+        return held_bytes if held_bytes > SLACK_BYTES else 0
+
+    def wanted_bytes(self) -> int:
+        return self._reader.wanted_bytes() if self._reader.is_full else SLACK_BYTES
+
+    def go_on(self) -> None:
+        self._is_starved = False
+        if self._transport is None or self._is_closing:
+            self._budget.done(self)
+            return
+        if self._reader.is_full:
+            self._has_waited = True
+            self._active_at = self._large_since = self._loop.time()
+            self._reader.grow()
+            self._account()
+            self._regulate()
+        else:
+            self._budget.done(self)
+        if self._waiting or not self._is_reading:
+            self._serve_soon()
+
+    def stall(self, now: float, patience_s: float) -> str | None:
+        transport = self._transport
+        if transport is None or self._is_starved or self._running is not None:
+            return None
+        if self._reader.is_large:
+            allowed_s = patience_s + self._reader.held_bytes / _SLOW_BYTES_PER_S
+            return "its request arrives too slowly" if now - self._large_since > allowed_s else None
+        unsent_bytes = self._bytes_under_way(transport)
+        if unsent_bytes != self._unsent_bytes:
+            self._unsent_bytes = unsent_bytes
+            self._active_at = now
+        is_stalled = unsent_bytes > 0 and now - self._active_at > patience_s
+        return "its answers are not taken" if is_stalled else None
+
+    def shed(self, reason: str) -> None:
+        self._log(reason)
+        self.abort()
+
+    def _waiting_bytes(self) -> int:
+        return sum(end - begin for _, begin, end in self._waiting)
+
+    def _account(self) -> None:
+        """Tells the budget what this connection holds, if that has changed."""
+        held_bytes = self.measure()
+        if held_bytes != self.held_bytes:
+            self._budget.settle(self, held_bytes)
+
+    def _starve(self) -> None:
+        """Stops until there is memory."""
+        self._is_starved = True
+        if self._is_reading and self._transport is not None and not self._transport.is_closing():
+            self._is_reading = False
+            self._transport.pause_reading()
+        self._budget.wait(self)
+
     # Called by the loop
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -160,6 +250,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._transport = None
         self._is_closing = True
         self._waiting.clear()
+        self._reader.drop()
         self._out.clear()
         if self._sender is not None:
             self._sender.close()
@@ -167,6 +258,7 @@ class Conversation(asyncio.BufferedProtocol):
         if self._next_turn is not None:
             self._next_turn.cancel()
         if self._running is not None:
+            self._account()
             self._running.cancel()
         else:
             self._server.forget(self)
@@ -179,11 +271,21 @@ class Conversation(asyncio.BufferedProtocol):
         self._counters.bytes_received += nbytes
         if self._is_last:
             return
-        self._waiting.extend(self._reader.received(nbytes))
+        reader = self._reader
+        was_large = reader.is_large
+        self._waiting.extend(reader.received(nbytes))
+        if reader.is_large != was_large:
+            self._large_since = self._active_at
+            if was_large and self._has_waited:
+                self._has_waited = False
+                self._budget.done(self)
         if self._next_turn is None:
             self._serve()
         else:
             self._regulate()
+            self._account()
+        if reader.is_full:
+            self._starve()
 
     def eof_received(self) -> bool:
         self._is_eof = self._is_last = True
@@ -221,7 +323,11 @@ class Conversation(asyncio.BufferedProtocol):
             if served == limits.requests_per_turn_max:
                 self._serve_soon()
                 break
+            if self._budget.is_over and self._must_wait():
+                break
             served += 1
+            if self._queued_at:
+                self._note_queued()
             self._begin(*waiting.popleft())
             if self._out_bytes >= limits.write_buffer_high_bytes:
                 self._flush()
@@ -232,8 +338,36 @@ class Conversation(asyncio.BufferedProtocol):
                 self._refuse(str(self._reader.refusal))
             elif self._is_last:
                 self._close()
+        if waiting:
+            while len(self._queued_at) < len(waiting):
+                self._queued_at.append(self._loop.time())
         if waiting or not self._is_reading or self._reader.refusal is not None:
             self._regulate()
+        if (
+            self.held_bytes
+            or self._is_heavy
+            or waiting
+            or self._running_bytes > SLACK_BYTES
+            or self._reader.held_bytes > SLACK_BYTES
+        ):
+            self._account()
+
+    def _must_wait(self) -> bool:
+        """More is held than may be. A large request is served even so, because that gives it back."""
+        _, begin, end = self._waiting[0]
+        if end - begin > SLACK_BYTES:
+            return False
+        if not self._is_starved:
+            self._starve()
+        return self._is_starved
+
+    def _note_queued(self) -> None:
+        """The next request has waited for those before it."""
+        waited_ms = (self._loop.time() - self._queued_at.popleft()) * 1000
+        buffer, begin, end = self._waiting[0]
+        if self._server.when_queued is not None and end - begin >= _SIZE_BYTES:
+            (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
+            self._server.when_queued(route_id, waited_ms)
 
     def _begin(self, buffer: bytearray, begin: int, end: int) -> None:
         """Decodes one request and calls its handler."""
@@ -269,6 +403,7 @@ class Conversation(asyncio.BufferedProtocol):
                 self._check_and_answer(header, answer)
                 return
             self._running = asyncio.ensure_future(answer)
+            self._running_bytes = end - begin
         except Exception as error:
             self._fail(header, error)
             return
@@ -280,6 +415,7 @@ class Conversation(asyncio.BufferedProtocol):
         header = self._header
         assert header is not None
         self._running = self._header = None
+        self._running_bytes = 0
         self._active_at = self._loop.time()
         error = asyncio.CancelledError() if running.cancelled() else running.exception()
         if self._transport is None:
@@ -332,6 +468,7 @@ class Conversation(asyncio.BufferedProtocol):
         out_bytes, self._out_bytes = self._out_bytes, 0
         if self._transport is not None and not self._transport.is_closing():
             self._counters.bytes_sent += out_bytes
+            self._is_heavy = self._is_heavy or out_bytes > SLACK_BYTES
             if self._has_ranges or self._is_sending:
                 self._send(self._transport, parts)
             else:
@@ -400,12 +537,13 @@ class Conversation(asyncio.BufferedProtocol):
             return
         limits = self._limits
         requests = len(self._waiting)
-        request_bytes = sum(end - begin for _, begin, end in self._waiting)
+        request_bytes = self._waiting_bytes()
         if self._is_reading:
             if (
                 requests >= limits.requests_in_flight_max
                 or request_bytes >= limits.request_bytes_in_flight_max
                 or self._reader.refusal is not None
+                or (self._budget.is_short and requests)
             ):
                 self._is_reading = False
                 transport.pause_reading()
@@ -413,6 +551,8 @@ class Conversation(asyncio.BufferedProtocol):
             requests <= limits.requests_in_flight_max // 2
             and request_bytes <= limits.request_bytes_in_flight_max // 2
             and self._reader.refusal is None
+            and not self._is_starved
+            and not (self._budget.is_short and requests)
         ):
             self._is_reading = True
             transport.resume_reading()

@@ -21,6 +21,7 @@ import struct
 from collections.abc import Sequence, Sized
 from typing import Final, cast
 
+from quorate.net.budget import Budget
 from quorate.net.file_sending import BUFFERS, is_range
 from quorate.protocol.api import request_class
 from quorate.protocol.api.connection import RequestHeader
@@ -39,6 +40,9 @@ _SIZE_BYTES: Final = 4
 JOINED_BYTES_MAX: Final = 16 * 1024
 
 
+# What is read at once while memory is short.
+SHORT_READ_BYTES: Final = 4 * 1024
+
 # A buffer, a begin and an end: the frame, without its size, is `buffer[begin:end]`.
 Frame = tuple[bytearray, int, int]
 
@@ -48,40 +52,54 @@ class FrameReader:
 
     `refusal` is set when a size is negative or too large: nothing can be read after that. The frames
     before it are good.
+
+    With a `budget` it gives a large frame only the memory that there is room for. Then it may be `is_full`:
+    nothing can be read until somebody calls `grow`.
     """
 
     __slots__ = (
         "_at_once_bytes",
+        "_budget",
         "_carried",
         "_filled",
         "_frame",
         "_frame_bytes",
         "_frame_bytes_max",
         "_scratch",
+        "held_bytes",
+        "is_full",
+        "is_large",
         "refusal",
     )
 
-    def __init__(self, scratch: memoryview, frame_bytes_max: int, at_once_bytes: int) -> None:
+    def __init__(
+        self, scratch: memoryview, frame_bytes_max: int, at_once_bytes: int, budget: Budget | None = None
+    ) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
         self._at_once_bytes = at_once_bytes
+        self._budget = budget
         # The beginning of a frame, its size included, that has been carried over no more than once.
         self._carried = b""
         # The frame under way that has a buffer of its own: that buffer, the bytes in it, and its final size.
         self._frame: bytearray | None = None
         self._filled = 0
         self._frame_bytes = 0
+        self.held_bytes = 0  # the memory that an incomplete frame has
+        self.is_large = False  # it is one with a buffer of its own
+        self.is_full = False
         self.refusal: ProtocolError | None = None
 
     def buffer(self) -> memoryview:
         """Where the next read goes. May be asked for several times before bytes arrive."""
         if self._frame is not None:
             return memoryview(self._frame)[self._filled :]
-        if self._carried:
-            carried_bytes = len(self._carried)
-            self._scratch[:carried_bytes] = self._carried
-            return self._scratch[carried_bytes:]
-        return self._scratch
+        begin = len(self._carried)
+        if begin:
+            self._scratch[:begin] = self._carried
+        if self._budget is not None and self._budget.is_short:
+            return self._scratch[begin : begin + SHORT_READ_BYTES]
+        return self._scratch[begin:] if begin else self._scratch
 
     def received(self, count: int) -> Sequence[Frame]:
         """The frames that are complete now that `count` bytes were put into the buffer."""
@@ -118,24 +136,51 @@ class FrameReader:
         has_no_size = len(rest) < _SIZE_BYTES
         if has_no_size or (not is_carried and size <= len(self._scratch) // 4):
             self._carried = bytes(rest)
+            self.held_bytes = len(rest)
         else:
             self._carried = b""
             self._filled = len(rest) - _SIZE_BYTES
             self._frame_bytes = size
-            self._frame = bytearray(min(size, max(self._at_once_bytes, 2 * self._filled)))
+            at_first = min(size, max(self._at_once_bytes, 2 * self._filled))
+            if self._budget is not None and not self._budget.fits(at_first):
+                at_first, self.is_full = self._filled, True
+            self._frame = bytearray(at_first)
             self._frame[: self._filled] = rest[_SIZE_BYTES:]
+            self.held_bytes, self.is_large = at_first, True
 
     def _received_into(self, frame: bytearray, count: int) -> Sequence[Frame]:
         self._filled += count
         if self._filled == self._frame_bytes:
             self._frame = None
+            self.held_bytes, self.is_large = 0, False
             return ((frame, 0, self._frame_bytes),)
         if self._filled == len(frame):
-            # Not resized in place: the transport may hold a view of it until we return.
-            larger = bytearray(min(self._frame_bytes, 2 * len(frame)))
-            larger[: self._filled] = frame
-            self._frame = larger
+            if self._budget is None or self._budget.fits(self.wanted_bytes()):
+                self.grow()
+            else:
+                self.is_full = True
         return ()
+
+    def wanted_bytes(self) -> int:
+        """How much more memory it takes to go on with a frame whose buffer is full."""
+        return self._larger_bytes() - self._filled
+
+    def grow(self) -> None:
+        """Gives the frame under way, whose buffer is full, a larger one."""
+        assert self._frame is not None
+        # Not resized in place: the transport may hold a view of it until we return.
+        larger = bytearray(self._larger_bytes())
+        larger[: self._filled] = self._frame
+        self._frame = larger
+        self.held_bytes, self.is_full = len(larger), False
+
+    def drop(self) -> None:
+        """Nothing will be read any more."""
+        self._carried, self._frame = b"", None
+        self.held_bytes, self.is_large, self.is_full = 0, False, False
+
+    def _larger_bytes(self) -> int:
+        return min(self._frame_bytes, max(self._at_once_bytes, 2 * self._filled))
 
 
 def request_in(buffer: bytearray, begin: int, end: int) -> tuple[RequestHeader, Request]:

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from quorate.net.budget import Budget
 from quorate.net.conversation import Conversation
 from quorate.net.limits import Limits
 from quorate.net.routes import RouteTable
@@ -41,7 +43,11 @@ class Counters:
 
 
 class Server:
-    """One listener. `routes` may be replaced while it runs: the next request finds the new ones."""
+    """One listener. `routes` may be replaced while it runs: the next request finds the new ones.
+
+    Listeners may share a `budget`. `when_queued` is told how long a request, by its route id, has waited for
+    those before it, just before its handler is called.
+    """
 
     def __init__(
         self,
@@ -50,15 +56,20 @@ class Server:
         *,
         limits: Limits | None = None,
         logger: logging.Logger | None = None,
+        budget: Budget | None = None,
+        when_queued: Callable[[int, float], None] | None = None,
     ) -> None:
         self.listener = listener
         self.routes = routes
         self.limits = Limits() if limits is None else limits
         self.logger = logging.getLogger("quorate.net") if logger is None else logger
+        self.budget = Budget() if budget is None else budget
+        self.when_queued = when_queued
         self.counters = Counters()
         # Where every connection reads into, one read at a time: see `framing`.
         self.scratch = memoryview(bytearray(self.limits.read_buffer_bytes))
         self._conversations: dict[Conversation, None] = {}
+        self._by_address: dict[str, int] = {}
         self._listening: asyncio.Server | None = None
         self._port = 0
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -121,18 +132,28 @@ class Server:
             refusal = "the listener is closing"
         elif len(self._conversations) >= self.limits.connections_max:
             refusal = f"there are {self.limits.connections_max} connections already"
+        elif self._by_address.get(conversation.client_host, 0) >= self.limits.connections_per_address_max:
+            limit = self.limits.connections_per_address_max
+            refusal = f"there are {limit} connections from this address already"
         if refusal is None:
             self.counters.connections_accepted += 1
         else:
             self.counters.connections_refused += 1
         # A refused one is kept, too, until it is gone: it is ended with all others.
         self._conversations[conversation] = None
+        address = conversation.client_host
+        self._by_address[address] = self._by_address.get(address, 0) + 1
         self.watch(conversation.expires_at())
         return refusal
 
     def forget(self, conversation: Conversation) -> None:
         """A conversation is over."""
-        self._conversations.pop(conversation, None)
+        if conversation in self._conversations:
+            del self._conversations[conversation]
+            left = self._by_address.pop(conversation.client_host) - 1
+            if left:
+                self._by_address[conversation.client_host] = left
+        self.budget.forget(conversation)
         if not self._conversations:
             self._is_over.set()
 

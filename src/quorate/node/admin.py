@@ -195,6 +195,12 @@ class BrokerAdminRoutes:
                     "under_min_isr": replicas.under_min_isr,
                     "at_min_isr": replicas.at_min_isr,
                 },
+                "memory": {
+                    "used_bytes": self._view.budget.used_bytes,
+                    "peak_bytes": self._view.budget.peak_bytes,
+                    "limit_bytes": self._view.budget.limit_bytes,
+                    "connections_waiting": self._view.budget.waiting,
+                },
                 "listeners": [
                     {"name": one.listener, "port": one.port, "connections": one.connections}
                     for one in self._view.listeners()

@@ -9,6 +9,7 @@ from typing import Protocol
 from quorate.controller.sessions import Sessions
 from quorate.controller.settings import ControllerSettings
 from quorate.metadata.image import ClusterImage
+from quorate.net.budget import Budget
 from quorate.net.server import Server
 from quorate.protocol.types import Uuid
 from quorate.raft.quorum import Now, Quorum
@@ -121,6 +122,8 @@ class ReplicaCounts:
 
 class BrokerView(Protocol):
     """What may be asked about a broker."""
+
+    budget: Budget
 
     def status(self) -> BrokerStatus: ...
 

@@ -29,6 +29,7 @@ from quorate.broker.serving import Broker
 from quorate.controller.events import Event
 from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.image import ClusterImage
+from quorate.metadata.partitions import Partition as PartitionState
 from quorate.metadata.touched import Touched
 from quorate.net.connections import Address, Connections
 from quorate.net.routes import Handler, RequestContext
@@ -45,6 +46,7 @@ from quorate.node.broker_routes import BrokerRoutes
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.controller_channel import ControllerChannel, KraftControlPlane, follower_epochs
+from quorate.node.directory_assignments import DirectoryAssignments
 from quorate.node.host import Host
 from quorate.node.log_shelf import DirectoryShelf
 from quorate.node.membership import Membership
@@ -82,6 +84,7 @@ class BrokerRole:
         self._traffic = Traffic(lambda: state.image)
         self._isr_counts = IsrCounts()
         self._servers: list[Server] = []
+        self.budget = config.budget()
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
         self._image: ClusterImage | None = None  # the one that was published last
         self._published_offset = -1
@@ -103,7 +106,14 @@ class BrokerRole:
             shelf = await DirectoryShelf.open(self._host, self._config, self.settings)
             closing.push_async_callback(shelf.close_directories)
             channel = self._channel()
-            broker, proposals, fetchers = self._assemble(shelf)
+            assignments = DirectoryAssignments(
+                self.settings.broker_id,
+                self._broker_epoch,
+                lambda key: broker.replicas.of_topic(key.topic_id, key.partition_id) is not None,
+                self._channel(),
+                self._host.random,
+            )
+            broker, proposals, fetchers = self._assemble(shelf, assignments)
             control_plane = broker.control_plane
             assert isinstance(control_plane, KraftControlPlane)
             servers = await self._listen(broker, closing)
@@ -132,6 +142,7 @@ class BrokerRole:
                         broker.replicas.save_high_watermarks(),
                         broker.replicas.enforce_retention(),
                         control_plane.run(),
+                        assignments.run(),
                     )
                 ]
                 await membership.run()
@@ -158,7 +169,9 @@ class BrokerRole:
             self._connections(), lambda: self._replica.quorum.leader_endpoint, self._host.random
         )
 
-    def _assemble(self, shelf: DirectoryShelf) -> tuple[Broker, IsrProposals, Fetchers]:
+    def _assemble(
+        self, shelf: DirectoryShelf, assignments: DirectoryAssignments
+    ) -> tuple[Broker, IsrProposals, Fetchers]:
         settings, host = self.settings, self._host
         around = Surroundings(
             broker_id=settings.broker_id,
@@ -184,7 +197,12 @@ class BrokerRole:
             self._broker_epoch,
             self._take_offline,
         )
-        replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals)
+
+        def compare_directories(partition: Partition, state: PartitionState) -> None:
+            known = state.directory_of(settings.broker_id)
+            assignments.note(partition.key, actual=shelf.directory_of(partition.log), known=known)
+
+        replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals, compare_directories)
         broker = Broker(
             settings=settings,
             replicas=replicas,
@@ -208,7 +226,13 @@ class BrokerRole:
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
             self._metrics.meters.measure(table, self._traffic.notes)
-            server = Server(listener.name, table, limits=self._config.limits)
+            server = Server(
+                listener.name,
+                table,
+                limits=self._config.limits,
+                budget=self.budget,
+                when_queued=self._metrics.meters.queued,
+            )
             await server.start(listener.host or None, listener.port)
             closing.push_async_callback(server.close, timeout_ms=0)
             self.ports[listener.name] = server.port
@@ -285,6 +309,7 @@ class BrokerRole:
             if not self._published.is_set():
                 await shelf.set_aside_others([key for key, _ in found.assigned])
             await replicas.apply(found)
+            self._set_aside(image)
             self._published_offset = offset
             membership.metadata_applied(offset, image.brokers.get(self.settings.broker_id))
             if not self._published.is_set():
@@ -311,6 +336,11 @@ class BrokerRole:
         self.replicas.directory_failed(directory.path, str(error))
         if directory.directory_id is not None:
             self.membership.directories_failed([directory.directory_id])
+
+    def _set_aside(self, image: ClusterImage) -> None:
+        """What is fetched from the other brokers needs memory, too."""
+        others = len(image.brokers.keys() - {self.settings.broker_id})
+        self.budget.set_aside(others * self._config.fetcher_settings.response_max_bytes)
 
     def _take_offline(self, partition: Partition, error: StorageError) -> None:
         assert self.replicas is not None

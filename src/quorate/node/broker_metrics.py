@@ -217,7 +217,7 @@ class BrokerMetrics:
     def collect(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
 
-        for name, about, value in (*self._state(), *self._replicas()):
+        for name, about, value in (*self._state(), *self._replicas(), *self._memory()):
             yield GaugeMetricFamily(name, about, value)
         isr = self._isr
         for name, about, count in (
@@ -248,6 +248,15 @@ class BrokerMetrics:
         yield _REPLICAS + "underminisrpartitioncount", about, counts.under_min_isr
         about = "Led partitions with just as many in sync as there must be."
         yield _REPLICAS + "atminisrpartitioncount", about, counts.at_min_isr
+
+    def _memory(self) -> Iterator[tuple[str, str, float]]:
+        budget = self._view.budget
+        yield _SOCKETS + "memorypoolused", "Bytes that connections hold together.", budget.used_bytes
+        free_bytes = max(0, budget.limit_bytes - budget.used_bytes)
+        yield _SOCKETS + "memorypoolavailable", "Bytes that they may hold besides.", free_bytes
+        yield "quorate_memory_peak_bytes", "The most that they have held.", budget.peak_bytes
+        yield "quorate_memory_waiting", "Connections that wait for memory.", budget.waiting
+        yield "quorate_memory_shed", "Connections that were ended to make room.", budget.shed
 
     def _of_topics(self) -> Iterator[Metric]:
         from prometheus_client.metrics_core import CounterMetricFamily

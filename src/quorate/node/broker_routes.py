@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from quorate.broker.handlers.describe import Describing
+from quorate.broker.handlers.describe import STATIC_CONFIGS, Describing
 from quorate.broker.handlers.fetch import FetchHandler
+from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
 from quorate.broker.handlers.forwarding import Forwarding, limit_to_controller
 from quorate.broker.handlers.metadata import Metadata
 from quorate.broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
@@ -20,6 +21,7 @@ from quorate.net.routes import Features, Handler, Route, RouteTable
 from quorate.node.cluster_state import ClusterState
 from quorate.node.controller_channel import KraftControlPlane
 from quorate.node.replica import Replica
+from quorate.protocol.api.groups import FindCoordinatorRequest
 from quorate.protocol.api.produce_fetch import (
     FetchRequest,
     ListOffsetsRequest,
@@ -57,8 +59,9 @@ class BrokerRoutes:
             Route(ListOffsetsRequest, ListOffsetsHandler(broker)),
             Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpochHandler(broker)),
             Route(InitProducerIdRequest, self._producer_ids),
+            Route(FindCoordinatorRequest, FindCoordinatorHandler(broker)),
             *Metadata(broker, self._creation).routes(),
-            *Forwarding(broker, control_plane).routes(),
+            *Forwarding(broker, control_plane, STATIC_CONFIGS).routes(),
             *Describing(broker, file).routes(),
         ]
 

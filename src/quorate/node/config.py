@@ -19,6 +19,7 @@ from quorate.broker.settings import BrokerSettings
 from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic_defaults
 from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
+from quorate.net.budget import Budget
 from quorate.net.limits import Limits
 from quorate.node.logs import FORMATS, LEVELS
 from quorate.raft.quorum import QuorumSettings
@@ -213,6 +214,8 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "quorate.log.format": Setting(_one_of(*FORMATS), " or ".join(FORMATS), "plain"),
     "quorate.log.level": Setting(_level, ", ".join(LEVELS[:-1]), "INFO"),
     "quorate.admin.listener": Setting(_listener_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
+    "queued.max.request.bytes": _at_least(-1, 512 << 20),
+    "max.connections.per.ip": _at_least(1, 2**31 - 1),
     "socket.request.max.bytes": _at_least(1, 100 << 20),
     "connections.max.idle.ms": _ms(600_000),
     "max.connections": _at_least(1, 10_000),
@@ -382,11 +385,20 @@ class NodeConfig:
             controlled_shutdown_enable=self["controlled.shutdown.enable"],
         )
 
+    def budget(self) -> Budget:
+        """For what the connections of a broker hold together. One request fits in the part that is kept for
+        whoever waits longest."""
+        limit_bytes = self["queued.max.request.bytes"]
+        if limit_bytes <= 0:
+            return Budget()
+        return Budget(limit_bytes, min(self["socket.request.max.bytes"], limit_bytes // 2))
+
     @property
     def limits(self) -> Limits:
         return Limits(
             request_bytes_max=self["socket.request.max.bytes"],
             connections_max=self["max.connections"],
+            connections_per_address_max=self["max.connections.per.ip"],
             idle_ms_max=self["connections.max.idle.ms"],
         )
 
@@ -424,6 +436,16 @@ def _check_topic_default(path: str, key: str, text: str) -> None:
         raise ConfigError(f"{path}: {key}={text}: allowed is {definition.wanted}{unit}") from None
 
 
+def _check_budget(config: NodeConfig) -> None:
+    """One request must fit."""
+    limit, largest = config["queued.max.request.bytes"], config["socket.request.max.bytes"]
+    if 0 < limit < largest:
+        raise ConfigError(
+            f"{config.path}: queued.max.request.bytes={limit}: allowed is -1, which is no limit,"
+            f" or at least socket.request.max.bytes, {largest}"
+        )
+
+
 def _check_listeners(config: NodeConfig) -> None:
     """Each role has its own."""
     names = ", ".join(config.controller_names)
@@ -448,6 +470,7 @@ def _check_whole(config: NodeConfig) -> None:
     if not config["metadata.log.dir"] and not config["log.dirs"] and not config["log.dir"]:
         raise ConfigError(f"{config.path}: metadata.log.dir is missing, and log.dirs too: a directory")
     _check_listeners(config)
+    _check_budget(config)
     voters = config[_QUORUM + "voters"]
     if not voters and not config[_QUORUM + "bootstrap.servers"]:
         raise ConfigError(

@@ -60,7 +60,7 @@ class Membership:
                 await self._wait()
                 if self.lifecycle.deadline_ms <= self._now_ms():
                     self._perform(self.lifecycle.tick(self._now_ms()))
-            for task in self._sending:
+            for task in list(self._sending):
                 task.cancel()  # nobody waits for an answer any more
 
     # Inputs

@@ -11,7 +11,7 @@ broker that they are for, which says no to what it would not take.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, Protocol
 
 from quorate.broker.serving import Broker
@@ -103,11 +103,12 @@ class Forwarder(Protocol):
 
 
 class Forwarding:
-    """`routes` are everything that is passed on."""
+    """`routes` are everything that is passed on. `static` are a broker's keys that only its file can set."""
 
-    def __init__(self, broker: Broker, forwarder: Forwarder) -> None:
+    def __init__(self, broker: Broker, forwarder: Forwarder, static: Container[str] = ()) -> None:
         self._broker = broker
         self._forwarder = forwarder
+        self._static = static
 
     def routes(self) -> list[Route]:
         return [
@@ -133,10 +134,9 @@ class Forwarding:
         header: RequestHeader,
         request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
     ) -> Response:
-        """Configurations of another broker, and levels of loggers, are refused; the rest is passed on."""
-        objections = [
-            (one, self._objection(one.resource_type, one.resource_name)) for one in request.resources
-        ]
+        """Configurations of another broker, those that cannot change while it runs, and levels of loggers
+        are refused; the rest is passed on."""
+        objections = [(one, self._objection(one)) for one in request.resources]
         passed_on = [one for one, objection in objections if objection is None]
         answers: list[Any] = [
             refusal(_with(request, [one]), ApiError(ErrorCode.INVALID_REQUEST, objection), 0)
@@ -149,10 +149,16 @@ class Forwarding:
         response.responses = [one for answer in answers for one in answer.responses]
         return response
 
-    def _objection(self, kind: int, name: str) -> str | None:
-        me = self._broker.settings.broker_id
+    def _objection(
+        self,
+        resource: AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.AlterConfigsResource,
+    ) -> str | None:
+        kind, name, me = resource.resource_type, resource.resource_name, self._broker.settings.broker_id
         if kind == BROKER and name not in ("", str(me)):
             return f"this is broker {me}: what is set for broker {name} must be asked of that one"
+        fixed = [one.name for one in resource.configs if one.value is not None and one.name in self._static]
+        if kind == BROKER and fixed:
+            return f"{', '.join(fixed)}: allowed is to set it in the file of a broker, not while it runs"
         if kind == BROKER_LOGGER:
             return "the levels of loggers are not set over this protocol"
         return None
