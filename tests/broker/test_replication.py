@@ -110,6 +110,10 @@ class Member:
         await self.replicas.close()
         self.shelf.close()
 
+    def check(self) -> None:
+        for task in self._tasks:
+            assert not task.done(), task.result()
+
     async def hear(self, state: PartitionState) -> None:
         """The metadata reaches this broker."""
         await self.replicas.apply(Changes(self._cluster.image, [Assignment(KEY, state)]))
@@ -180,8 +184,8 @@ class Cluster:
     async def start(self, *ids: int) -> None:
         for one in ids:
             member = Member(self, one, self._root / f"broker-{one}")
-            self.members[one] = member
             await member.start()
+            self.members[one] = member
 
     async def stop(self, broker_id: int) -> None:
         await self.members.pop(broker_id).close()
@@ -237,6 +241,8 @@ class Cluster:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         while not condition():
+            for member in self.members.values():
+                member.check()
             await asyncio.sleep(0.002)
 
     async def until_alike(self) -> None:

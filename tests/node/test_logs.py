@@ -1,5 +1,6 @@
 """How log lines look, and how levels are changed while a node runs."""
 
+import asyncio
 import io
 import json
 import logging
@@ -9,6 +10,7 @@ import pytest
 from broker.serving import in_loop
 from node.one_node import OneNode
 from node.processes import Processes
+from quorate.net.http import HttpResponse, HttpServer, _HttpConnection
 from quorate.node.config import ConfigError, parse_config
 from quorate.node.logs import JsonFormatter, UnknownLoggerError, levels, set_level, set_up
 
@@ -129,6 +131,49 @@ async def test_the_endpoint_lists_levels_and_changes_them(tmp_path):
         answer = await node.http(f"/v1/loggers/{NAME}?level=ERROR", "POST", "origin: http://evil\r\n")
         assert answer[0] == 403
         assert logging.getLogger(NAME).isEnabledFor(logging.DEBUG)
+
+
+@pytest.mark.parametrize(
+    ("peer", "status"),
+    [
+        (("127.0.0.1", 4711), 200),
+        (("::1", 4711, 0, 0), 200),
+        (("::ffff:127.0.0.1", 4711, 0, 0), 200),
+        (("10.0.0.7", 4711), 403),
+        (("fe80::1%eth0", 4711, 0, 2), 403),
+        (None, 403),
+    ],
+)
+def test_only_this_machine_may_change_something(peer, status):
+    class Transport(asyncio.Transport):
+        written = b""
+
+        def get_extra_info(self, _name, _default=None):
+            return peer
+
+        def write(self, data):
+            self.written += data
+
+        def set_write_buffer_limits(self, **_):
+            pass
+
+        pause_reading = resume_reading = write_eof = close = abort = lambda _self: None
+
+    async def change(_params, _query):
+        return HttpResponse.text("done")
+
+    @in_loop
+    async def scenario():
+        server, transport = HttpServer({"POST /v1/it": change}), Transport()
+        connection = _HttpConnection(server, asyncio.get_running_loop())
+        connection.connection_made(transport)
+        connection.data_received(b"POST /v1/it HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n")
+        while not transport.written:
+            await asyncio.sleep(0)
+        assert int(transport.written.split()[1]) == status
+        connection.connection_lost(None)
+
+    scenario()
 
 
 @pytest.mark.processes

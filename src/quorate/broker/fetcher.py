@@ -3,7 +3,8 @@
 A fetcher has one request under way, which the leader answers as soon as there is something. Each partition is
 asked for at the end of its log, with the epoch of the last record there; a leader whose log went another way
 says where the two part, and the follower cuts its own. Whatever is answered for an epoch that is over is
-thrown away. In a fetch session both say only what has changed.
+thrown away. In a fetch session both say only what has changed; so after an answer of which something was not
+taken in, such as the high watermark, everything is asked for again.
 
 A partition may be given up whenever something is awaited: it is looked at again after that.
 """
@@ -208,8 +209,8 @@ class _Fetcher:
         for topic in response.responses:
             for data in topic.partitions:
                 followed, offset = asked.get((topic.topic_id, data.partition_index), (None, 0))
-                if followed is not None and self._is_followed(followed):
-                    await self._take(followed, offset, data)
+                if followed is None or not await self._take(followed, offset, data):
+                    self._session.lost()
 
     def _is_followed(self, followed: _Followed) -> bool:
         key = followed.partition.key
@@ -243,10 +244,11 @@ class _Fetcher:
             forgotten_topics_data=part.forgotten,
         )
 
-    async def _take(self, followed: _Followed, offset: int, data: PartitionData) -> None:
+    async def _take(self, followed: _Followed, offset: int, data: PartitionData) -> bool:
+        """Whether everything that was answered is taken in."""
         partition = followed.partition
         try:
-            await self._take_or_raise(followed, offset, data)
+            return self._is_followed(followed) and await self._take_or_raise(followed, offset, data)
         except StorageError as error:
             followed.has_failed = True
             self._all.offline(partition, error)
@@ -263,8 +265,9 @@ class _Fetcher:
                 followed.epoch,
                 error,
             )
+        return False
 
-    async def _take_or_raise(self, followed: _Followed, offset: int, data: PartitionData) -> None:
+    async def _take_or_raise(self, followed: _Followed, offset: int, data: PartitionData) -> bool:
         partition, code = followed.partition, code_of(data.error_code)
         if code is ErrorCode.OFFSET_OUT_OF_RANGE:
             await self._start_over(followed)
@@ -276,11 +279,12 @@ class _Fetcher:
             records = data.records
             view = memoryview(cast("Buffer", records)) if records is not None else memoryview(b"")
             offset = await partition.begin_with(offset, view)
-            if not self._is_followed(followed):
-                return
-            partition.append_fetched(followed.epoch, offset, view, data.high_watermark)
-            if data.log_start_offset > partition.log.start_offset:
-                await partition.start_at(data.log_start_offset)
+            if self._is_followed(followed):
+                partition.append_fetched(followed.epoch, offset, view, data.high_watermark)
+                if data.log_start_offset > partition.log.start_offset:
+                    await partition.start_at(data.log_start_offset)
+                return True
+        return False
 
     def _back_off(self, followed: _Followed) -> None:
         now_ms = asyncio.get_running_loop().time() * 1000
