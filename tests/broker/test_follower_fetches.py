@@ -386,6 +386,26 @@ async def test_what_the_leader_does_not_have_is_cut_off(
 
 
 @in_loop
+async def test_what_was_not_taken_in_is_told_again(tmp_path: Path):
+    """In a session, a leader says once where its high watermark is."""
+    async with scene(tmp_path) as it:
+        partition, other = await it.partition((1, 3)), await it.partition(name="other")
+        it.follow(partition, 9)
+        it.follow(other, 9)
+        await it.leader.until_asked(1)
+        it.leader.answer((partition, data_of(diverging=(1, 2), high_watermark=2)), session_id=5)
+        request = await it.leader.until_asked(2)
+        assert (request.session_epoch, set(rows(request))) == (0, {"t-0", "other-0"})
+        it.leader.answer((partition, data_of(high_watermark=2)), session_id=6)
+        request = await it.leader.until_asked(3)
+        assert (request.session_epoch, partition.high_watermark) == (1, 2)
+        it.follow(partition, 10)
+        it.leader.answer((partition, data_of(high_watermark=3)), session_id=6)
+        request = await it.leader.until_asked(4)
+        assert (request.session_epoch, set(rows(request))) == (0, {"t-0", "other-0"})
+
+
+@in_loop
 async def test_logs_meet_after_several_steps(tmp_path: Path):
     async with scene(tmp_path) as it:
         partition = await it.followed((1, 2), (3, 2), (5, 2), (7, 2))

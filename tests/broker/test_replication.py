@@ -116,6 +116,7 @@ class Member:
 
     async def hear(self, state: PartitionState) -> None:
         """The metadata reaches this broker."""
+        self.check()
         await self.replicas.apply(Changes(self._cluster.image, [Assignment(KEY, state)]))
 
     @property
