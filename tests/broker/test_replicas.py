@@ -199,6 +199,24 @@ async def test_nobody_leads_with_a_log_that_is_being_cut(tmp_path: Path, monkeyp
 
 
 @in_loop
+async def test_nor_with_one_that_is_about_to_be_cut(tmp_path: Path):
+    """The cut has been decided, and nothing of it was done yet. Done later, it would cut a leader's log."""
+    broker = Broker(tmp_path)
+    partition = await broker.topic("t", replicas=THREE)
+    for _ in range(3):
+        await broker.write("t")
+    await broker.assign("t", replicas=THREE, leader=2, leader_epoch=1)
+    cut = asyncio.create_task(partition.truncate_to(2))
+    await asyncio.sleep(0)
+    await broker.assign("t", replicas=THREE, leader=1, leader_epoch=2)
+    assert partition.leading.epoch_start_offset == 2
+    assert await broker.written("t") is ErrorCode.NONE
+    await cut
+    assert partition.log.end_offset == 3
+    await broker.close()
+
+
+@in_loop
 async def test_a_cut_is_done_to_its_end_whoever_gives_it_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """The high watermark, too, must not be left beyond the end."""
     broker = Broker(tmp_path)

@@ -95,6 +95,7 @@ class Partition:
         self.data_waits: dict[DataWait, int] = {}
         self._commits = CommitQueue()
         self._cutting = asyncio.Lock()
+        self._cuts: set[asyncio.Task[None]] = set()  # under way, or about to be
         self._high_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         log.replicated_to(self._high_watermark)
 
@@ -111,7 +112,7 @@ class Partition:
             self.leading.update(state)
             self._advance(self.leading)
             return False
-        assert self.leading is not None or not self._cutting.locked(), f"{self.key} is not settled"
+        assert self.leading is not None or not self._cuts, f"{self.key} is not settled"
         high_watermark = self.high_watermark
         self.log.assign_epoch(state.leader_epoch)
         self.leading = Leadership.begin(
@@ -375,12 +376,15 @@ class Partition:
 
     async def settled(self) -> None:
         """Until nothing is being taken away from the log any more."""
-        async with self._cutting:
-            pass
+        while self._cuts:
+            await asyncio.wait(self._cuts)
 
     async def _alone(self, work: Callable[[], Awaitable[None]]) -> None:
         async def guarded() -> None:
             async with self._cutting:
                 await work()
 
-        await asyncio.shield(asyncio.ensure_future(guarded()))
+        task = asyncio.ensure_future(guarded())
+        self._cuts.add(task)
+        task.add_done_callback(self._cuts.discard)
+        await asyncio.shield(task)

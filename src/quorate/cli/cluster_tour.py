@@ -28,9 +28,14 @@ _TIMEOUT_S: Final = 60
 
 def show_cluster() -> None:
     """Starts a node that is controller and broker, creates a topic, writes, reads, and stops it in order."""
-    logging.getLogger("quorate").setLevel(logging.CRITICAL)
-    with tempfile.TemporaryDirectory() as directory:
-        asyncio.run(_show(directory))
+    logger = logging.getLogger("quorate")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        with tempfile.TemporaryDirectory() as directory:
+            asyncio.run(_show(directory))
+    finally:
+        logger.setLevel(level)
 
 
 async def _show(directory: str) -> None:
