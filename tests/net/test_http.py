@@ -333,7 +333,7 @@ async def test_an_idle_connection_is_closed():
 
 async def test_a_request_that_takes_too_long_to_arrive_is_given_up():
     """However often another byte of it comes."""
-    async with serving(read_ms_max=20) as server, peer(server) as client:
+    async with serving(read_ms_max=300) as server, peer(server) as client:
         client.say(b"GET / HTTP/1.1\r\n")
         await wait_until(lambda: server.connections)
 
@@ -346,7 +346,7 @@ async def test_a_request_that_takes_too_long_to_arrive_is_given_up():
 
 
 async def test_an_answer_that_is_not_taken_is_given_up():
-    async with serving(write_ms_max=20) as server, peer(server) as client:
+    async with serving(write_ms_max=300) as server, peer(server) as client:
         client.reader._limit = 1
         client.say(b"GET /large?bytes=30000000 HTTP/1.1\r\nhost: x\r\n\r\n")
         await wait_until(lambda: server.connections)
