@@ -23,7 +23,8 @@ PARTS = {
         "--dist",
         "loadfile",
     ),
-    "interop": ("tests", "-m", "interop", *WORKERS),
+    # What a file starts, such as a cluster, it starts once.
+    "interop": ("tests", "-m", "interop", *WORKERS, "--dist", "loadfile"),
     "fuzz": ("tests/fuzz", *WORKERS),
     # It forks its own workers.
     "simulation": ("tests", "-m", "simulation"),

@@ -104,6 +104,10 @@ class KafkaPythonAdmin:
     def __init__(self, servers: str) -> None:
         self._client = KafkaAdminClient(bootstrap_servers=servers)
 
+    def close(self) -> None:
+        """Ends its thread, which would trouble whatever runs after it."""
+        self._client.close()
+
     def create(self, topic: str, partitions: int, replicas: int, config: dict[str, str]) -> int:
         new = {"num_partitions": partitions, "replication_factor": replicas, "configs": config}
         return self._code(lambda: self._client.create_topics({topic: new}))

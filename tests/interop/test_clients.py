@@ -130,7 +130,16 @@ def admin_named(cluster, request):
         "java": lambda servers: JavaAdmin(servers, request.getfixturevalue("tools")),
         "quorate": OurAdmin,
     }
-    return lambda name: made[name](cluster.bootstrap)
+    kept = {}
+
+    def administrator(name):
+        if name not in kept:
+            kept[name] = made[name](cluster.bootstrap)
+        return kept[name]
+
+    yield administrator
+    if "kafka-python" in kept:
+        kept["kafka-python"].close()
 
 
 def _do_without(reason):
