@@ -354,14 +354,14 @@ async def test_an_answer_that_is_not_taken_is_given_up():
 
 
 async def test_a_peer_that_never_closes_its_half_is_left_alone_in_the_end():
-    async with serving(drain_ms_max=20) as server, peer(server) as client:
+    async with serving(drain_ms_max=300) as server, peer(server) as client:
         client.say(b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n")
         assert (await client.answer("POST"))[0] == 405
         await wait_until(lambda: not server.connections)
 
 
 async def test_a_handler_that_takes_too_long_is_cancelled_and_the_peer_told():
-    async with serving(serve_ms_max=1) as server, peer(server) as client:
+    async with serving(serve_ms_max=500) as server, peer(server) as client:
         status, _, body = await client.get("/parked")
         assert status == 503
         assert b"too long" in body
