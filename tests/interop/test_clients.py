@@ -86,7 +86,7 @@ def tools(programs):
 def kcat():
     command = kcat_command()
     if command is None:
-        _do_without("kcat is not on PATH, and its package cannot be had")
+        pytest.skip("kcat is not on PATH, and its package cannot be had")
     return Kcat(command)
 
 
