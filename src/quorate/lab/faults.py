@@ -19,7 +19,18 @@ from dataclasses import dataclass
 
 from quorate.lab.world import MS, SECOND, World
 
-__all__ = ["ACTIONS", "DRAWS", "Fault", "draw_faults", "from_text", "heal_everything", "schedule", "to_text"]
+__all__ = [
+    "ACTIONS",
+    "DRAWS",
+    "Draw",
+    "Fault",
+    "draw_faults",
+    "from_text",
+    "heal_everything",
+    "of_one",
+    "schedule",
+    "to_text",
+]
 
 Argument = str | int | float
 Action = Callable[..., None]
@@ -196,9 +207,11 @@ def _pairwise(kind: str, end: str | None, *args: Argument) -> Draw:
     return draw
 
 
-def _of_one(
+def of_one(
     kind: str, end: str | None, argument: Callable[[random.Random], tuple[Argument, ...]] = lambda _: ()
 ) -> Draw:
+    """Happens to one machine, and is ended by another kind of fault."""
+
     def draw(source: random.Random, nodes: Sequence[str], time_ns: int, gap_ns: int) -> list[Fault]:
         name = source.choice(nodes)
         faults = [Fault(time_ns, kind, (name, *argument(source)))]
@@ -243,20 +256,20 @@ def _crash_point(source: random.Random) -> tuple[Argument, ...]:
 DRAWS: Mapping[str, Draw] = {
     "cut": _pairwise("cut", "heal"),
     "cut_one_way": _pairwise("cut_one_way", "heal"),
-    "isolate": _of_one("isolate", "rejoin"),
+    "isolate": of_one("isolate", "rejoin"),
     "lose_packets": _pairwise("lose_packets", None),
     "reset": _pairwise("reset", None),
     "slow_link": _slow_pair,
-    "kill": _of_one("kill", "restart"),
-    "power_loss": _of_one("power_loss", "restart"),
+    "kill": of_one("kill", "restart"),
+    "power_loss": of_one("power_loss", "restart"),
     "blackout": _blackout,
-    "pause": _of_one("pause", None, lambda source: (int(source.expovariate(1 / (2 * SECOND))),)),
-    "crash_in_disk": _of_one("crash_in_disk", "restart", _crash_point),
-    "slow_disk": _of_one("slow_disk", "repair_disk", lambda source: (source.choice((10.0, 300.0)),)),
-    "full_disk": _of_one("full_disk", "repair_disk", lambda source: (source.randrange(4096),)),
-    "failing_sync": _of_one("failing_sync", "restart"),
-    "failing_read": _of_one("failing_read", "restart"),
+    "pause": of_one("pause", None, lambda source: (int(source.expovariate(1 / (2 * SECOND))),)),
+    "crash_in_disk": of_one("crash_in_disk", "restart", _crash_point),
+    "slow_disk": of_one("slow_disk", "repair_disk", lambda source: (source.choice((10.0, 300.0)),)),
+    "full_disk": of_one("full_disk", "repair_disk", lambda source: (source.randrange(4096),)),
+    "failing_sync": of_one("failing_sync", "restart"),
+    "failing_read": of_one("failing_read", "restart"),
     "clock_rate": _drift,
-    "wall_jump": _of_one("wall_jump", None, lambda source: (source.choice((-3_600_000, -500, 500, 60_000)),)),
+    "wall_jump": of_one("wall_jump", None, lambda source: (source.choice((-3_600_000, -500, 500, 60_000)),)),
 }
 """Drawing a power loss gives a restart too; a world in which everything stays down shows nothing."""
