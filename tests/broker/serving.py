@@ -11,6 +11,7 @@ from random import Random
 from typing import Any
 
 from quorate.broker.control_plane import Assignment, Changes, IsrAnswer
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
 from quorate.broker.handlers.produce import ProduceHandler
@@ -180,6 +181,7 @@ class Serving:
         self.replicas = Replicas(given, around, self.shelf, NoFetchers(), self.proposals)  # type: ignore[arg-type]
         self.broker = _Judged(
             settings=given,
+            configs=DynamicConfig(BROKER_ID),
             replicas=self.replicas,
             proposals=self.proposals,
             control_plane=self.control_plane,

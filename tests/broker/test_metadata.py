@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from broker.test_listeners import register
 from controller_cluster import CLUSTER_ID, Cluster, directory, topic_id
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.handlers import partition_rows
 from quorate.broker.handlers.metadata import Metadata
 from quorate.broker.handlers.topic_creation import NAMES_MAX, InternalTopic, TopicCreation
@@ -75,6 +76,7 @@ class Asked:
         self.forwarder = forwarder
         self.broker = Gated(
             settings=BrokerSettings(broker_id=1, cluster_id=CLUSTER_ID, **changes),
+            configs=DynamicConfig(1),
             replicas=None,
             proposals=None,
             control_plane=None,

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.broker.control_plane import ControlPlane
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.replicas import Replicas
 from quorate.broker.settings import BrokerSettings
@@ -38,6 +39,7 @@ class Broker:
     """One broker, while it serves."""
 
     settings: BrokerSettings
+    configs: DynamicConfig
     replicas: Replicas
     proposals: IsrProposals
     control_plane: ControlPlane

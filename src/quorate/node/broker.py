@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from typing import Any
 
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.fetcher import Fetchers
 from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.kraft_changes import KraftChanges
@@ -93,6 +94,7 @@ class BrokerRole:
         self._is_serving = asyncio.Event()
         self._is_stopping = False
         self.settings = config.broker_settings(replica.cluster_id)
+        self.configs = DynamicConfig(self.settings.broker_id, config.properties)
         self.incarnation_id = Uuid(host.random.randbytes(16))
         self.ports: dict[str, int] = {}  # by listener, once it listens
         self.membership: Membership | None = None
@@ -205,6 +207,7 @@ class BrokerRole:
         replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals, compare_directories)
         broker = Broker(
             settings=settings,
+            configs=self.configs,
             replicas=replicas,
             proposals=proposals,
             control_plane=control_plane,
@@ -306,6 +309,7 @@ class BrokerRole:
                 found = changes.since(image, image.touched)
             # Nothing may be awaited before this: what is applied from now on is noted for the next time.
             self._image, image.touched = image, Touched()
+            self.configs.update(image)
             if not self._published.is_set():
                 await shelf.set_aside_others([key for key, _ in found.assigned])
             await replicas.apply(found)

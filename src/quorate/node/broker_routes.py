@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from quorate.broker.handlers.describe import STATIC_CONFIGS, Describing
+from quorate.broker.handlers.describe import Describing
 from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
 from quorate.broker.handlers.forwarding import Forwarding, limit_to_controller
@@ -15,6 +15,7 @@ from quorate.broker.handlers.produce import ProduceHandler
 from quorate.broker.handlers.producer_ids import InitProducerIdHandler
 from quorate.broker.handlers.topic_creation import TopicCreation
 from quorate.broker.serving import Broker
+from quorate.controller.config_static import STATIC_CONFIGS
 from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.versions import KRAFT_VERSION
 from quorate.net.routes import Features, Handler, Route, RouteTable

@@ -17,6 +17,7 @@ from quorate.controller.acls import describe_acls
 from quorate.controller.client_quotas import describe_client_quotas
 from quorate.controller.config_definitions import BROKER_CONFIGS, CLUSTER_CONFIGS, broker_definition
 from quorate.controller.config_descriptions import BROKER_LOGGER, broker_id_of, describe_configs
+from quorate.controller.config_static import STATIC_CONFIGS
 from quorate.controller.config_types import ConfigType, Definition
 from quorate.controller.scram import describe_user_scram_credentials
 from quorate.controller.settings import ControllerSettings
@@ -39,7 +40,7 @@ from quorate.protocol.api.security import (
 )
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["STATIC_CONFIGS", "Describing"]
+__all__ = ["Describing"]
 
 # Where a value comes from; the numbers stand in replies.
 _DYNAMIC_BROKER: Final = 2
@@ -61,57 +62,6 @@ _FORBIDDEN: Final = {
     ResourceKind.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ResourceKind.CLUSTER: ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
 }
-
-
-def _static(kind: ConfigType, default: str | None = None) -> Definition:
-    return Definition(kind, default)
-
-
-# What only the file of a node can say, and a running node does not change.
-# fmt: off
-STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
-    "advertised.listeners": _static(ConfigType.LIST),
-    "auto.create.topics.enable": _static(ConfigType.BOOLEAN, "true"),
-    "auto.leader.rebalance.enable": _static(ConfigType.BOOLEAN, "true"),
-    "broker.heartbeat.interval.ms": _static(ConfigType.INT, "2000"),
-    "broker.rack": _static(ConfigType.STRING),
-    "broker.session.timeout.ms": _static(ConfigType.INT, "9000"),
-    "connections.max.idle.ms": _static(ConfigType.LONG, "600000"),
-    "controlled.shutdown.enable": _static(ConfigType.BOOLEAN, "true"),
-    "controller.listener.names": _static(ConfigType.LIST),
-    "controller.quorum.bootstrap.servers": _static(ConfigType.LIST, ""),
-    "controller.quorum.voters": _static(ConfigType.LIST, ""),
-    "default.replication.factor": _static(ConfigType.INT, "1"),
-    "delegation.token.expiry.time.ms": _static(ConfigType.LONG, "86400000"),
-    "delegation.token.max.lifetime.ms": _static(ConfigType.LONG, "604800000"),
-    "delegation.token.secret.key": _static(ConfigType.PASSWORD),
-    "delete.topic.enable": _static(ConfigType.BOOLEAN, "true"),
-    "fetch.max.bytes": _static(ConfigType.INT, str(55 << 20)),
-    "inter.broker.listener.name": _static(ConfigType.STRING),
-    "log.dir": _static(ConfigType.STRING),
-    "log.dirs": _static(ConfigType.LIST),
-    "log.retention.check.interval.ms": _static(ConfigType.LONG, "300000"),
-    "log.retention.hours": _static(ConfigType.INT, "168"),
-    "log.retention.minutes": _static(ConfigType.INT),
-    "log.roll.hours": _static(ConfigType.INT, "168"),
-    "log.roll.jitter.hours": _static(ConfigType.INT, "0"),
-    "max.incremental.fetch.session.cache.slots": _static(ConfigType.INT, "1000"),
-    "metadata.log.dir": _static(ConfigType.STRING),
-    "node.id": _static(ConfigType.INT),
-    "num.partitions": _static(ConfigType.INT, "1"),
-    "offsets.topic.num.partitions": _static(ConfigType.INT, "50"),
-    "offsets.topic.replication.factor": _static(ConfigType.SHORT, "3"),
-    "process.roles": _static(ConfigType.LIST),
-    "replica.fetch.max.bytes": _static(ConfigType.INT, "1048576"),
-    "replica.fetch.wait.max.ms": _static(ConfigType.INT, "500"),
-    "replica.lag.time.max.ms": _static(ConfigType.LONG, "30000"),
-    "request.timeout.ms": _static(ConfigType.INT, "30000"),
-    "socket.request.max.bytes": _static(ConfigType.INT, str(100 << 20)),
-    "transaction.state.log.min.isr": _static(ConfigType.INT, "2"),
-    "transaction.state.log.num.partitions": _static(ConfigType.INT, "50"),
-    "transaction.state.log.replication.factor": _static(ConfigType.SHORT, "3"),
-}
-# fmt: on
 
 
 class Found(NamedTuple):
