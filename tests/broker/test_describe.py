@@ -7,9 +7,10 @@ import pytest
 from broker.test_listeners import register
 from broker.test_metadata import ANN, Asked
 from controller_cluster import Cluster
-from quorate.broker.handlers.describe import STATIC_CONFIGS, Describing
+from quorate.broker.handlers.describe import Describing
 from quorate.broker.serving import Operation, ResourceKind
 from quorate.controller.config_definitions import BROKER_CONFIGS, CLUSTER_CONFIGS, TOPIC_CONFIGS
+from quorate.controller.config_static import STATIC_CONFIGS
 from quorate.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from quorate.metadata.records import (
     AccessControlEntryRecord,

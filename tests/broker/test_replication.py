@@ -17,6 +17,7 @@ import pytest
 from serving import LISTENER, START_MS, Shelf, a_batch, in_loop, topic_id
 
 from quorate.broker.control_plane import Assignment, Changes, IsrAnswer
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.fetcher import Fetchers, FetcherSettings
 from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.offsets import ListOffsetsHandler
@@ -73,6 +74,7 @@ class Member:
         self.replicas = Replicas(settings, around, self.shelf, self.fetchers, self.proposals)
         broker = Broker(
             settings=settings,
+            configs=DynamicConfig(broker_id),
             replicas=self.replicas,
             proposals=self.proposals,
             control_plane=cluster,  # type: ignore[arg-type]
