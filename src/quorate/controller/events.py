@@ -6,9 +6,10 @@ of Apache Kafka's messages where operators know them; `to_json` is what the jour
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Any, ClassVar, Final
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
+from quorate.metadata.event import Event
 from quorate.protocol.types import Uuid
 
 __all__ = [
@@ -36,31 +37,6 @@ __all__ = [
 ]
 
 SHUT_DOWN: Final = "shut down"  # a broker was fenced because it asked to go, and may
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """Something happened. Subclasses say what."""
-
-    warns: ClassVar[bool] = False  # whether something is wrong when it happens
-
-    @property
-    def kind(self) -> str:
-        return type(self).__name__
-
-    @property
-    def is_warning(self) -> bool:
-        return self.warns
-
-    def line(self) -> str:
-        raise NotImplementedError
-
-    def to_json(self) -> dict[str, Any]:
-        """Its fields, with ids as text."""
-        return {
-            each.name: str(value) if isinstance(value := getattr(self, each.name), Uuid) else value
-            for each in fields(self)
-        }
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """What comes out of a step of the group coordinator: values, for its host to carry out.
 
-The host appends the records in one batch. If that works it gives them to the state's `apply`, and the answers
-leave once the batch is committed; what goes without records leaves at once. If the append is refused nothing
-was applied: the host asks the state's `append_refused` what to do instead. If the leadership is lost, the
-whole state is dropped, and with it every answer that still waits.
+The host carries out one step before it begins the next: it appends the records in one batch and gives them to
+the state's `apply`, all without waiting. The answers leave once the batch is committed; what goes without
+records leaves at once, unless `reads_uncommitted`. If the append is refused nothing was applied: the host asks
+the state's `append_refused` what to do instead. If the leadership is lost, the whole state is dropped, and with
+it every answer that still waits.
 
 A request is known by its ticket until it is answered. Some are answered long after they came: a join waits
 for the other members, a sync for the leader's assignment.
@@ -13,14 +14,42 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from quorate.metadata.event import Event
 from quorate.protocol.message import Message
 from quorate.protocol.message import Record as Declared
 
-__all__ = ["Answer", "Effects", "LogRecord", "Ticket"]
+__all__ = ["Answer", "Caller", "Effects", "LogRecord", "Moment", "Producer", "Ticket"]
 
 Ticket = int
 """The host's name of a request that waits for its answer."""
+
+
+class Moment(NamedTuple):
+    """Now, on two clocks: deadlines must not jump with the wall clock, timestamps in the log must be true."""
+
+    now_ms: float
+    """Only goes forward; deadlines are set on it."""
+    wall_ms: int
+    """Since 1970; what the log keeps."""
+
+
+class Caller(NamedTuple):
+    """Who asks, as far as a coordinator must know."""
+
+    version: int
+    """Of the request."""
+    client_id: str
+    client_host: str
+    """As Java writes an address, `/10.0.0.1`: it is stored, and shown to whoever describes the group."""
+
+
+class Producer(NamedTuple):
+    """Whose transaction records belong to."""
+
+    id: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +74,17 @@ class Effects:
 
     records: Sequence[LogRecord] = ()
     answers: Sequence[Answer] = ()
-    events: Sequence[object] = ()  # see `coordinator.events`
+    events: Sequence[Event] = ()  # see `coordinator.events`
+    reads_uncommitted: bool = False
+    """The answers tell what was appended before and may not be committed yet: they leave once it is."""
+    producer: Producer | None = None
+    """If there is one, the records are a transactional batch of that producer, without a sequence."""
 
     def __add__(self, other: Effects) -> Effects:
         return Effects(
-            [*self.records, *other.records], [*self.answers, *other.answers], [*self.events, *other.events]
+            [*self.records, *other.records],
+            [*self.answers, *other.answers],
+            [*self.events, *other.events],
+            self.reads_uncommitted or other.reads_uncommitted,
+            self.producer or other.producer,
         )

@@ -1,0 +1,39 @@
+"""What an event is: something that an operator may ask about later, as a value.
+
+The controller, the coordinators and the broker each have events of their own; the log, the metrics and the
+journal treat all of them alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+from quorate.protocol.types import Uuid
+
+__all__ = ["Event"]
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something happened. Subclasses say what."""
+
+    warns: ClassVar[bool] = False  # whether something is wrong when it happens
+
+    @property
+    def kind(self) -> str:
+        return type(self).__name__
+
+    @property
+    def is_warning(self) -> bool:
+        return self.warns
+
+    def line(self) -> str:
+        raise NotImplementedError
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields, with ids as text."""
+        return {
+            each.name: str(value) if isinstance(value := getattr(self, each.name), Uuid) else value
+            for each in fields(self)
+        }
