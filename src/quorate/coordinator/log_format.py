@@ -1,0 +1,78 @@
+"""Coordinator records as bytes: what the keys and values in `__consumer_offsets` look like.
+
+A key begins with its type, a value with its version; both are followed by the fields. A key of a type that is
+not known here was written by a newer coordinator: it is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Final
+
+from quorate.coordinator import group_records
+from quorate.coordinator.effects import LogRecord
+from quorate.coordinator.group_records import (
+    LegacyOffsetCommitKey,
+    OffsetCommitKey,
+    OffsetCommitValue,
+)
+from quorate.protocol import codec
+from quorate.protocol.message import Record
+from quorate.protocol.types import Buffer
+
+__all__ = ["decode", "encode", "value_version"]
+
+_INT16: Final = Struct(">h")
+_NO_EXPIRY: Final = -1
+
+
+def _pairs() -> Mapping[int, tuple[type[Record], type[Record]]]:
+    """The class of the key and of the value of each type."""
+    keys: dict[int, type[Record]] = {}
+    values: dict[int, type[Record]] = {}
+    for name, declared in vars(group_records).items():
+        if isinstance(declared, type) and issubclass(declared, Record) and declared is not Record:
+            (keys if name.endswith("Key") else values)[declared.__key__] = declared
+    assert keys.keys() == values.keys(), "every key has its value"
+    return {kind: (keys[kind], values[kind]) for kind in keys}
+
+
+_PAIRS: Final = _pairs()
+_EXPIRING: Final = 1  # the one version of an offset that says when it expires
+_VERSIONS: Final[Mapping[str, int]] = {"OffsetCommitValue": 3, "GroupMetadataValue": 3}
+
+
+def value_version(value: Record) -> int:
+    """The version that Apache writes: not always the newest one that can be read."""
+    if isinstance(value, OffsetCommitValue) and value.expire_timestamp != _NO_EXPIRY:
+        return _EXPIRING
+    return _VERSIONS.get(type(value).__name__, 0)
+
+
+def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
+    """The key and the value of a record; a tombstone has none."""
+    key, value = record.key, record.value
+    head = _INT16.pack(key.__key__) + bytes(codec.encode(key, 0))
+    if value is None:
+        return head, None
+    version = value_version(value)
+    return head, _INT16.pack(version) + bytes(codec.encode(value, version))
+
+
+def decode(key: Buffer, value: Buffer | None) -> LogRecord | None:
+    """The record, or None if it is of a type that came after this was written. `MalformedError` or `ApiError`
+    if it is not what it says."""
+    (kind,) = _INT16.unpack_from(key)
+    pair = _PAIRS.get(kind)
+    if pair is None:
+        return None
+    declared_key, declared_value = pair
+    read_key = codec.decode(declared_key, 0, memoryview(key)[2:])
+    if isinstance(read_key, LegacyOffsetCommitKey):
+        read_key = OffsetCommitKey(group=read_key.group, topic=read_key.topic, partition=read_key.partition)
+        declared_value = OffsetCommitValue
+    if value is None:
+        return LogRecord(read_key, None)
+    (version,) = _INT16.unpack_from(value)
+    return LogRecord(read_key, codec.decode(declared_value, version, memoryview(value)[2:]))
