@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from quorate.broker.admission import admit, admit_by_header
 from quorate.broker.leadership import Leadership, Proposal
@@ -26,7 +26,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
 from quorate.storage.partition_log import PartitionLog
 
-__all__ = ["Appended", "Isolation", "Partition", "Surroundings", "TopicPartition"]
+__all__ = ["Appended", "Isolation", "Partition", "Surroundings", "TopicPartition", "Watcher"]
 
 NO_LEADER: Final = -1
 
@@ -70,6 +70,13 @@ class Surroundings:
     scans_records: bool = True  # of every batch that is produced; else only where a promise needs it
 
 
+class Watcher(Protocol):
+    """Who follows the fate of what it has appended to a partition that this broker leads."""
+
+    def advanced(self, high_watermark: int) -> None: ...
+    def resigned(self) -> None: ...
+
+
 class Partition:
     """A replica."""
 
@@ -92,8 +99,10 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.leading: Leadership | None = None
         self.failure: str | None = None  # why it is offline
+        self.watcher: Watcher | None = None
         self.data_waits: dict[DataWait, int] = {}
         self._commits = CommitQueue()
+        self._starts = CommitQueue()  # who waits until every replica begins later
         self._cutting = asyncio.Lock()
         self._cuts: set[asyncio.Task[None]] = set()  # under way, or about to be
         self._high_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
@@ -111,6 +120,7 @@ class Partition:
             assert self.leading is not None
             self.leading.update(state)
             self._advance(self.leading)
+            self._tell_starts()
             return False
         assert self.leading is not None or not self._cuts, f"{self.key} is not settled"
         high_watermark = self.high_watermark
@@ -132,6 +142,7 @@ class Partition:
         self._resign()
         if is_new:
             self._commits.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+            self._starts.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._end_data_waits()
         return is_new
 
@@ -140,6 +151,7 @@ class Partition:
         self._resign()
         self.failure = reason or self.failure
         self._commits.fail(error)
+        self._starts.fail(error)
         self._end_data_waits()
 
     def _take(self, state: PartitionState) -> None:
@@ -152,6 +164,8 @@ class Partition:
         if self.leading is not None:
             self._high_watermark = self.leading.high_watermark
             self.leading = None
+            if self.watcher is not None:
+                self.watcher.resigned()
 
     def _end_data_waits(self) -> None:
         for wait in list(self.data_waits):
@@ -215,6 +229,18 @@ class Partition:
             self._wake()  # followers want it before it is committed
         return Appended(found.base_offset, found.last_offset, append_time_ms)
 
+    def append_own(self, batch: bytearray, leader_epoch: int) -> Appended:
+        """Appends what this broker itself has to say, if it leads at that epoch."""
+        leading = self.leadership()
+        if leading.leader_epoch != leader_epoch:
+            reason = f"{self.key} is at leader epoch {leading.leader_epoch}, not {leader_epoch}"
+            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
+        wall_ms = self._around.wall_ms()
+        found = self.log.append_produced(batch, read_header(batch), leading.leader_epoch, wall_ms)
+        if not self._advance(leading):
+            self._wake()
+        return Appended(found.base_offset, found.last_offset, -1)
+
     @property
     def min_isr(self) -> int:
         return min(self.config.min_isr, len(self.replicas))
@@ -244,6 +270,7 @@ class Partition:
         now_ms = self._around.now_ms()
         leading.fetched(follower_id, offset, log_start_offset, broker_epoch, self.log.end_offset, now_ms)
         self._advance(leading)
+        self._tell_starts()
         return leading.newcomer(follower_id, self._may_join)
 
     def laggards_gone(self) -> Proposal | None:
@@ -259,6 +286,49 @@ class Partition:
             self.leading.accepted(isr, partition_epoch, is_recovering=is_recovering)
             self.partition_epoch = max(self.partition_epoch, partition_epoch)
             self._advance(self.leading)
+
+    async def delete_before(self, offset: int | None) -> int:
+        """Somebody wants the log to begin at an offset; None is the high watermark. The one that it is."""
+        self.leadership()
+        if not self.config.is_deleted:
+            raise ApiError(ErrorCode.POLICY_VIOLATION, f"nothing of {self.key} is deleted by age or size")
+        target = self.high_watermark if offset is None else offset
+        if not 0 <= target <= self.high_watermark:
+            reason = f"{self.key} has no offset {target} below its high watermark of {self.high_watermark}"
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+
+        async def delete() -> None:
+            # It may have ceased to lead meanwhile, and its log may have been cut: whoever leads now decides.
+            if self.log.start_offset < target <= self.log.end_offset and self.leading is not None:
+                await self.log.delete_until(target, self._around.wall_ms())
+
+        await self._alone(delete)
+        return target
+
+    @property
+    def low_watermark(self) -> int:
+        """Where the log begins on every replica whose broker is alive, as far as its fetches have told."""
+        leading, around = self.leadership(), self._around
+        starts = [
+            follower.log_start_offset
+            for one, follower in leading.followers.items()
+            if around.is_eligible(one, -1)
+        ]
+        return min([self.log.start_offset, *starts])
+
+    def when_begun(self, offset: int, wait: CommitWait, number: int) -> None:
+        """Tells the wait once every replica begins at an offset or later, or when we cannot know any more."""
+        if self.leading is None:
+            code = ErrorCode.NOT_LEADER_OR_FOLLOWER if self.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
+            wait.finished(number, code)
+        elif self.low_watermark >= offset:
+            wait.finished(number)
+        else:
+            self._starts.add(offset - 1, wait, number)
+
+    def _tell_starts(self) -> None:
+        if len(self._starts):
+            self._starts.committed(self.low_watermark, ErrorCode.NONE)
 
     def configure(self, config: TopicConfig) -> None:
         """The topic has other settings now."""
@@ -279,6 +349,8 @@ class Partition:
         if has_moved:
             self.log.replicated_to(leading.high_watermark)
             self._commits.committed(leading.high_watermark, self._commit_error(leading))
+            if self.watcher is not None:
+                self.watcher.advanced(leading.high_watermark)
             self._wake()
         return has_moved
 

@@ -1,0 +1,427 @@
+"""Hosts coordinators: one for each partition of their log that this broker leads.
+
+A coordinator is a pure state (`Shard`), and a fold over its partition. This is where it lives: elected, it is
+loaded by reading the partition from beginning to end; asked, its records are appended and applied, and its
+answers held until they are committed; and when the leadership goes, so does the state, and whoever waits is
+told to look elsewhere.
+
+    LOADING -> ACTIVE -> gone
+            -> FAILED -> gone
+
+The records of a step are applied at once and written with those of other steps, all that came in one turn of
+the loop in one batch. What could refuse them is asked before: whether we lead at this epoch, whether enough
+are in sync, whether they fit. Then only the disk can fail, and that ends the leadership, and the state too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from itertools import count
+from math import inf
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+
+from quorate.broker.partition import Partition
+from quorate.coordinator import log_format
+from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Producer, Ticket
+from quorate.metadata.event import Event
+from quorate.protocol.batch import (
+    HEADER_BYTES,
+    NO_PRODUCER_ID,
+    BatchHeader,
+    ControlType,
+    Record,
+    batches,
+    build,
+    control_type,
+    records,
+)
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.message import Message
+from quorate.storage.errors import StorageError
+
+__all__ = ["Coordinators", "Shard"]
+
+LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
+_RECORD_OVERHEAD_BYTES: Final = 32  # of one record in a batch, at most
+
+
+class Shard(Protocol):
+    """The state of a coordinator, as far as its host must know; see `coordinator.shard`."""
+
+    def apply(self, record: LogRecord, offset: int, producer_id: int = -1) -> None: ...
+    def commit_transaction(self, producer_id: int) -> None: ...
+    def abort_transaction(self, producer_id: int) -> None: ...
+    def loaded(self, moment: Moment) -> Effects: ...
+    def append_refused(self, effects: Effects, code: ErrorCode, moment: Moment) -> Effects: ...
+    def unload(self) -> Effects: ...
+    @property
+    def next_deadline_ms(self) -> float: ...
+    def tick(self, moment: Moment) -> Effects: ...
+
+
+S = TypeVar("S", bound=Shard)
+
+
+class State(Enum):
+    """Where one of them is."""
+
+    LOADING = auto()
+    ACTIVE = auto()
+    FAILED = auto()
+
+
+class _Held(NamedTuple):
+    """A step whose answers wait until its records are committed."""
+
+    last_offset: int
+    deadline_ms: float
+    effects: Effects
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The records of the steps of one turn of the loop."""
+
+    producer: Producer | None
+    steps: list[Effects] = field(default_factory=list)
+    records: list[Record] = field(default_factory=list)
+    size_bytes: int = HEADER_BYTES
+
+
+class Coordinators(Generic[S]):
+    """All of one kind on this broker, by the partition of their log."""
+
+    def __init__(
+        self,
+        make: Callable[[], S],
+        moment: Callable[[], Moment],
+        *,
+        commit_timeout_ms: float,
+        offline: Callable[[Partition, StorageError], None],
+        saw: Callable[[Sequence[Event]], None],
+        logger: logging.Logger,
+    ) -> None:
+        """`offline` is told of a partition whose disk has failed."""
+        self._make = make
+        self.moment = moment
+        self.commit_timeout_ms = commit_timeout_ms
+        self.offline = offline
+        self.saw = saw
+        self.logger = logger
+        self._hosted: dict[int, Hosted[S]] = {}
+
+    def __iter__(self) -> Iterator[Hosted[S]]:
+        return iter(list(self._hosted.values()))
+
+    def elected(self, partition: Partition) -> None:
+        """This broker leads a partition of the log, in a new epoch."""
+        partition_id = partition.key.partition_id
+        hosted = self._hosted.get(partition_id)
+        if hosted is not None and hosted.partition is partition and hosted.state is not State.FAILED:
+            hosted.epoch = partition.leader_epoch  # it never stopped leading, so nothing is unknown to it
+            return
+        if hosted is not None:
+            hosted.drop()
+        hosted = Hosted(self, partition, self._make(), self._forget)
+        self._hosted[partition_id] = hosted
+        hosted.load()
+
+    def active(self, partition_id: int) -> Hosted[S]:
+        """The coordinator of a partition. `ApiError` if it is not here, or not yet."""
+        hosted = self._hosted.get(partition_id)
+        if hosted is None or hosted.state is State.FAILED:
+            raise ApiError(ErrorCode.NOT_COORDINATOR)
+        if hosted.state is State.LOADING:
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        return hosted
+
+    @property
+    def is_loading(self) -> bool:
+        return any(one.state is State.LOADING for one in self._hosted.values())
+
+    def close(self) -> None:
+        for hosted in self:
+            hosted.drop()
+
+    def _forget(self, hosted: Hosted[S]) -> None:
+        partition_id = hosted.partition.key.partition_id
+        if self._hosted.get(partition_id) is hosted:
+            del self._hosted[partition_id]
+
+
+class Hosted(Generic[S]):
+    """One coordinator, from the election of this broker to its end."""
+
+    def __init__(
+        self, host: Coordinators[S], partition: Partition, shard: S, forget: Callable[[Hosted[S]], None]
+    ) -> None:
+        self.partition = partition
+        self.epoch = partition.leader_epoch
+        self.shard = shard
+        self.state = State.LOADING
+        self._host = host
+        self._forget = forget
+        self._tickets = count()
+        self._waiting: dict[Ticket, asyncio.Future[Message]] = {}
+        self._batch: _Batch | None = None
+        self._held: deque[_Held] = deque()  # in the order of their offsets
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = inf  # what it is set to
+        self._loading: asyncio.Task[None] | None = None
+
+    # Its life
+
+    def load(self) -> None:
+        self.partition.watcher = self
+        self._loading = asyncio.get_running_loop().create_task(self._load())
+
+    async def _load(self) -> None:
+        log, key = self.partition.log, self.partition.key
+        began_ms = self._host.moment().now_ms
+        offset, number = log.start_offset, 0
+        try:
+            while offset < log.end_offset:
+                data = log.read(max(offset, log.start_offset), LOAD_BYTES)
+                for header in batches(data):
+                    number += self._replay(data, header, offset)
+                    offset = header.next_offset
+                await asyncio.sleep(0)
+        except StorageError as error:
+            self._host.offline(self.partition, error)
+            return
+        except Exception as error:
+            self.state = State.FAILED
+            bug = None if isinstance(error, ApiError) else error
+            reason = f"{type(error).__name__}: {error}"
+            self._host.logger.error("not loaded partition=%s reason=%s", key, reason, exc_info=bug)
+            return
+        self.state = State.ACTIVE
+        took_ms = self._host.moment().now_ms - began_ms
+        line = "loaded partition=%s epoch=%d records=%d took_ms=%.0f"
+        self._host.logger.info(line, key, self.epoch, number, took_ms)
+        self.perform(self.shard.loaded)
+
+    def _replay(self, data: memoryview, header: BatchHeader, first_offset: int) -> int:
+        """Applies a batch of the log. How many records it has that are not before an offset."""
+        if header.is_control:
+            for record in records(data, header):
+                self._mark(control_type(record), header.producer_id)
+            return 0
+        number = 0
+        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
+        for record in records(data, header):
+            if record.offset >= first_offset and record.key is not None:
+                known = log_format.decode(record.key, record.value)
+                if known is not None:
+                    self.shard.apply(known, record.offset, producer_id)
+                    number += 1
+        return number
+
+    def _mark(self, kind: ControlType | None, producer_id: int) -> None:
+        if kind is ControlType.COMMIT:
+            self.shard.commit_transaction(producer_id)
+        elif kind is ControlType.ABORT:
+            self.shard.abort_transaction(producer_id)
+
+    def drop(self) -> None:
+        """It is over: we lead no more, or the disk has failed. Whoever waits is told."""
+        if self._loading is not None:
+            self._loading.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
+        was_active, self.state = self.state is State.ACTIVE, State.FAILED
+        self.partition.watcher = None
+        self._batch = None
+        self._held.clear()
+        if was_active:
+            self._answer(self.shard.unload().answers)
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(ApiError(ErrorCode.NOT_COORDINATOR))
+        self._waiting.clear()
+        self._forget(self)
+
+    # What it is asked
+
+    def ask(self, step: Callable[[Ticket, Moment], Effects]) -> Message | Awaitable[Message]:
+        """Takes a step for somebody. The answer, or something to wait for, which may raise `ApiError`."""
+        ticket = next(self._tickets)
+        moment = self._host.moment()
+        effects = step(ticket, moment)
+        if not effects.records and not (effects.reads_uncommitted and self._is_behind):
+            if effects.events:
+                self._host.saw(effects.events)
+            others = []
+            mine: Message | None = None
+            for answer in effects.answers:
+                if answer.ticket == ticket:
+                    mine = answer.response
+                else:
+                    others.append(answer)
+            if others:
+                self._answer(others)
+            self._arm()
+            if mine is not None:
+                return mine
+            return self._wait_for(ticket)
+        future = self._wait_for(ticket)
+        self._carry_out(effects, moment)
+        self._arm()
+        return future
+
+    def perform(self, step: Callable[[Moment], Effects]) -> None:
+        """Takes a step that nobody waits for."""
+        if self.state is State.ACTIVE:
+            moment = self._host.moment()
+            self._carry_out(step(moment), moment)
+            self._arm()
+
+    def marked(self, producer_id: int, *, is_commit: bool) -> None:
+        """A transaction's marker was appended to the partition."""
+        if self.state is State.ACTIVE:
+            self._mark(ControlType.COMMIT if is_commit else ControlType.ABORT, producer_id)
+
+    def _wait_for(self, ticket: Ticket) -> asyncio.Future[Message]:
+        future = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = future
+        return future
+
+    def _answer(self, answers: Iterable[Answer]) -> None:
+        for ticket, response in ((one.ticket, one.response) for one in answers):
+            future = self._waiting.pop(ticket, None)
+            if future is not None and not future.done():
+                future.set_result(response)
+
+    # Carrying out
+
+    def _carry_out(self, effects: Effects, moment: Moment) -> None:
+        while True:
+            if effects.events:
+                self._host.saw(effects.events)
+            if not effects.records:
+                self._answer_or_hold(effects, moment)
+                return
+            refusal = self._write(effects)
+            if refusal is None:
+                return
+            effects = self.shard.append_refused(effects, refusal, moment)
+
+    def _answer_or_hold(self, effects: Effects, moment: Moment) -> None:
+        if not effects.reads_uncommitted or not self._is_behind:
+            self._answer(effects.answers)
+        elif self._batch is not None:
+            self._batch.steps.append(effects)
+        else:
+            deadline_ms = moment.now_ms + self._host.commit_timeout_ms
+            self._held.append(_Held(self._held[-1].last_offset, deadline_ms, effects))
+
+    @property
+    def _is_behind(self) -> bool:
+        """Whether something was applied and is not committed yet."""
+        return self._batch is not None or bool(self._held)
+
+    def _write(self, effects: Effects) -> ErrorCode | None:
+        """Applies the records of a step, to be written when this turn of the loop ends; or why not."""
+        partition = self.partition
+        leading = partition.leading
+        if leading is None or leading.leader_epoch != self.epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if len(leading.isr) < partition.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS
+        encoded = [log_format.encode(record) for record in effects.records]
+        size_bytes = sum(
+            len(key) + (0 if value is None else len(value)) + _RECORD_OVERHEAD_BYTES for key, value in encoded
+        )
+        limit_bytes = partition.config.max_message_bytes
+        if HEADER_BYTES + size_bytes > limit_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        batch = self._batch
+        if batch is not None and (
+            batch.producer != effects.producer or batch.size_bytes + size_bytes > limit_bytes
+        ):
+            self._flush()
+            if self.state is not State.ACTIVE:
+                return None  # the disk has failed, and everybody was told
+            batch = None
+        if batch is None:
+            batch = self._batch = _Batch(effects.producer)
+            asyncio.get_running_loop().call_soon(self._flush_of, batch)
+        wall_ms = self._host.moment().wall_ms
+        offset = partition.log.end_offset + len(batch.records)
+        producer_id = NO_PRODUCER_ID if effects.producer is None else effects.producer.id
+        for (key, value), record in zip(encoded, effects.records, strict=True):
+            batch.records.append(Record(len(batch.records), wall_ms, key, value))
+            self.shard.apply(record, offset, producer_id)
+            offset += 1
+        batch.size_bytes += size_bytes
+        batch.steps.append(effects)
+        return None
+
+    def _flush_of(self, batch: _Batch) -> None:
+        if self._batch is batch:
+            self._flush()
+
+    def _flush(self) -> None:
+        batch, self._batch = self._batch, None
+        assert batch is not None
+        producer = batch.producer or Producer(NO_PRODUCER_ID, -1)
+        data = build(
+            batch.records,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            is_transactional=batch.producer is not None,
+        )
+        deadline_ms = self._host.moment().now_ms + self._host.commit_timeout_ms
+        end_offset = self.partition.log.end_offset + len(batch.records)
+        self._held += [_Held(end_offset - 1, deadline_ms, step) for step in batch.steps]
+        try:
+            self.partition.append_own(data, self.epoch)
+        except StorageError as error:
+            self._host.offline(self.partition, error)  # which drops us
+        except ApiError as error:
+            self._host.logger.error("not appended partition=%s reason=%s", self.partition.key, error)
+            self.drop()
+        else:
+            self._arm()
+
+    # What the partition tells
+
+    def advanced(self, high_watermark: int) -> None:
+        """Everything below is committed."""
+        held = self._held
+        while held and held[0].last_offset < high_watermark:
+            self._answer(held.popleft().effects.answers)
+
+    def resigned(self) -> None:
+        """We do not lead any more."""
+        self.drop()
+
+    # Time
+
+    def _arm(self) -> None:
+        """Sets the timer to what is due next, unless it goes off before that anyway."""
+        due_ms = self.shard.next_deadline_ms
+        if self._held and self._held[0].deadline_ms < due_ms:
+            due_ms = self._held[0].deadline_ms
+        if due_ms >= self._timer_ms or self.state is not State.ACTIVE:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        delay_ms = max(0.0, due_ms - self._host.moment().now_ms)
+        self._timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._due)
+        self._timer_ms = due_ms
+
+    def _due(self) -> None:
+        self._timer, self._timer_ms = None, inf
+        moment = self._host.moment()
+        while self.state is State.ACTIVE and self._held and self._held[0].deadline_ms <= moment.now_ms:
+            late = self._held.popleft().effects
+            self._carry_out(self.shard.append_refused(late, ErrorCode.REQUEST_TIMED_OUT, moment), moment)
+        while self.state is State.ACTIVE and self.shard.next_deadline_ms <= moment.now_ms:
+            self._carry_out(self.shard.tick(moment), moment)
+        self._arm()
