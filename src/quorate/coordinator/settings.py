@@ -32,6 +32,10 @@ class GroupSettings:
     group_consumer_max_size: int = 0x7FFF_FFFF
     group_consumer_migration_policy: str = "bidirectional"
     group_consumer_regex_refresh_interval_ms: int = 600_000
+    group_consumer_assignors: tuple[str, ...] = ("uniform", "range")
+    group_consumer_assignment_interval_ms: int = 1_000
+    group_consumer_min_assignment_interval_ms: int = 0
+    group_consumer_max_assignment_interval_ms: int = 15_000
     # Offsets
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_minutes: int = 10_080
@@ -63,6 +67,10 @@ KEYS: Final[Mapping[str, str]] = {
     "group.consumer.max.size": "group_consumer_max_size",
     "group.consumer.migration.policy": "group_consumer_migration_policy",
     "group.consumer.regex.refresh.interval.ms": "group_consumer_regex_refresh_interval_ms",
+    "group.consumer.assignors": "group_consumer_assignors",
+    "group.consumer.assignment.interval.ms": "group_consumer_assignment_interval_ms",
+    "group.consumer.min.assignment.interval.ms": "group_consumer_min_assignment_interval_ms",
+    "group.consumer.max.assignment.interval.ms": "group_consumer_max_assignment_interval_ms",
     "offset.metadata.max.bytes": "offset_metadata_max_bytes",
     "offsets.retention.minutes": "offsets_retention_minutes",
     "offsets.retention.check.interval.ms": "offsets_retention_check_interval_ms",

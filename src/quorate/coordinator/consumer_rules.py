@@ -1,0 +1,89 @@
+"""What holds for one consumer group: the configuration of the coordinator, and what the group itself was given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from quorate.coordinator.settings import GroupSettings
+
+__all__ = ["GROUP_KEYS", "ConsumerRules", "rules_of"]
+
+GROUP_KEYS: Final = (
+    "consumer.session.timeout.ms",
+    "consumer.heartbeat.interval.ms",
+    "consumer.assignment.interval.ms",
+)
+"""The keys that can be set for a single group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerRules:
+    """The numbers and names that decisions about a consumer group depend on."""
+
+    session_timeout_ms: int = 45_000
+    heartbeat_interval_ms: int = 5_000
+    assignment_interval_ms: int = 1_000
+    """How long a target assignment holds at least before the next one is computed."""
+    max_size: int = 0x7FFF_FFFF
+    classic_max_size: int = 0x7FFF_FFFF
+    regex_refresh_interval_ms: int = 600_000
+    assignors: tuple[str, ...] = ("uniform", "range")
+    """The first one is used when the members do not name any."""
+    migration_policy: str = "bidirectional"
+
+    @property
+    def may_upgrade(self) -> bool:
+        return self.migration_policy.lower() in {"bidirectional", "upgrade"}
+
+    @property
+    def may_downgrade(self) -> bool:
+        return self.migration_policy.lower() in {"bidirectional", "downgrade"}
+
+
+def rules_of(settings: GroupSettings, overrides: Mapping[str, str] | None = None) -> ConsumerRules:
+    """The rules of a group whose dynamic configuration is `overrides`.
+
+    What is out of the bounds that the coordinator allows is brought within them: the bounds may have been
+    moved after the group was configured. What is not a number is ignored.
+
+    >>> rules_of(GroupSettings(), {"consumer.session.timeout.ms": "1000"}).session_timeout_ms
+    45000
+    """
+    given = overrides or {}
+    return ConsumerRules(
+        session_timeout_ms=_bounded(
+            given.get("consumer.session.timeout.ms"),
+            settings.group_consumer_session_timeout_ms,
+            settings.group_consumer_min_session_timeout_ms,
+            settings.group_consumer_max_session_timeout_ms,
+        ),
+        heartbeat_interval_ms=_bounded(
+            given.get("consumer.heartbeat.interval.ms"),
+            settings.group_consumer_heartbeat_interval_ms,
+            settings.group_consumer_min_heartbeat_interval_ms,
+            settings.group_consumer_max_heartbeat_interval_ms,
+        ),
+        assignment_interval_ms=_bounded(
+            given.get("consumer.assignment.interval.ms"),
+            settings.group_consumer_assignment_interval_ms,
+            settings.group_consumer_min_assignment_interval_ms,
+            settings.group_consumer_max_assignment_interval_ms,
+        ),
+        max_size=settings.group_consumer_max_size,
+        classic_max_size=settings.group_max_size,
+        regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
+        assignors=settings.group_consumer_assignors,
+        migration_policy=settings.group_consumer_migration_policy,
+    )
+
+
+def _bounded(given: str | None, default: int, lowest: int, highest: int) -> int:
+    if given is None:
+        return default
+    try:
+        value = int(given)
+    except ValueError:
+        return default
+    return max(lowest, min(value, highest))
