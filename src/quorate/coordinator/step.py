@@ -1,0 +1,97 @@
+"""One step of the group coordinator while it is being taken: when it is, and what has come of it so far."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Final, NamedTuple
+
+from quorate.coordinator.deadlines import Deadlines
+from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Producer, Ticket
+from quorate.coordinator.settings import GroupSettings
+from quorate.metadata.event import Event
+from quorate.protocol.message import Message
+from quorate.protocol.message import Record as Declared
+
+__all__ = ["EXPIRY", "REASON_MAX", "Step", "Timer", "TimerKind"]
+
+REASON_MAX: Final = 255
+"""How many characters of a client's reason are kept."""
+
+
+class TimerKind(Enum):
+    """What is waited for. The values are names for people."""
+
+    SESSION = "session"  # of a member, or of an id that was given out
+    JOIN = "join"  # of a group: members may come back until then
+    SYNC = "sync"  # of a group: members must have asked for their assignment by then
+    EXPIRY = "expiry"  # of the shard: offsets are looked through
+
+
+class Timer(NamedTuple):
+    """A deadline's key: there is one of each kind for each group and member."""
+
+    kind: TimerKind
+    group_id: str = ""
+    member_id: str = ""
+
+
+EXPIRY: Final = Timer(TimerKind.EXPIRY)
+
+
+class Step:
+    """What `Effects` are made of."""
+
+    __slots__ = (
+        "_producer",
+        "_reads_uncommitted",
+        "answers",
+        "deadlines",
+        "events",
+        "moment",
+        "records",
+        "settings",
+    )
+
+    def __init__(self, settings: GroupSettings, deadlines: Deadlines[Timer], moment: Moment) -> None:
+        self.settings = settings
+        self.deadlines = deadlines
+        self.moment = moment
+        self.records: list[LogRecord] = []
+        self.answers: list[Answer] = []
+        self.events: list[Event] = []
+        self._reads_uncommitted = False
+        self._producer: Producer | None = None
+
+    @property
+    def now_ms(self) -> float:
+        return self.moment.now_ms
+
+    @property
+    def wall_ms(self) -> int:
+        return self.moment.wall_ms
+
+    def write(self, key: Declared, value: Declared | None) -> None:
+        self.records.append(LogRecord(key, value))
+
+    def write_for(self, producer: Producer) -> None:
+        """All records of this step are part of a producer's transaction."""
+        self._producer = producer
+
+    def answer(self, ticket: Ticket, response: Message) -> None:
+        self.answers.append(Answer(ticket, response))
+
+    def tell(self, event: Event) -> None:
+        self.events.append(event)
+
+    def read_uncommitted(self) -> None:
+        """Something is answered that rests on records which may not be committed yet."""
+        self._reads_uncommitted = True
+
+    def set_timer(self, timer: Timer, after_ms: float) -> None:
+        self.deadlines.set(timer, self.now_ms + after_ms)
+
+    def cancel_timer(self, timer: Timer) -> None:
+        self.deadlines.cancel(timer)
+
+    def effects(self) -> Effects:
+        return Effects(self.records, self.answers, self.events, self._reads_uncommitted, self._producer)
