@@ -22,11 +22,20 @@ import os
 from collections.abc import Iterable
 from concurrent.futures import Executor
 from struct import Struct
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, runtime_checkable
 
 from quorate.protocol.types import Buffer
 
-__all__ = ["File", "Files", "RealFiles", "RemovesDirectories", "descriptor_of", "replace_file"]
+__all__ = [
+    "File",
+    "Files",
+    "MeasuresSpace",
+    "RealFiles",
+    "RemovesDirectories",
+    "Space",
+    "descriptor_of",
+    "replace_file",
+]
 
 # The system's `struct flock`: type, from where, start, length, process.
 _RECORD_LOCK: Final = Struct("hhqqi0q")
@@ -86,6 +95,20 @@ class RemovesDirectories(Protocol):
         """Deletes an empty directory."""
 
 
+class Space(NamedTuple):
+    """How large a file system is, and how much of it we may still use."""
+
+    total_bytes: int
+    usable_bytes: int
+
+
+@runtime_checkable
+class MeasuresSpace(Protocol):
+    """A file system that knows how large it is."""
+
+    def space(self, path: str) -> Space: ...
+
+
 async def replace_file(files: Files, path: str, data: bytes) -> None:
     """Makes `data` the content of a file, durably: after a crash it is the old content or the new one."""
     temporary = path + ".tmp"
@@ -133,6 +156,10 @@ class RealFiles:
 
     def remove_directory(self, path: str) -> None:
         os.rmdir(path)
+
+    def space(self, path: str) -> Space:
+        found = os.statvfs(path)
+        return Space(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
     async def fsync_dir(self, path: str) -> None:
         descriptor = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

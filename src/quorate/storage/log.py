@@ -18,7 +18,8 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from operator import attrgetter
 from typing import Final
 
@@ -191,6 +192,14 @@ class Log:
         self._check_usable()
         self._are_epochs_unsynced |= self.epochs.assign(epoch, self._end_offset)
 
+    def adopt_epochs(self, epochs: LeaderEpochs) -> None:
+        """Another log of the same batches knows better where epochs began, such as one without a record yet.
+        Saved with the next flush."""
+        self._check_usable()
+        if list(epochs) != list(self.epochs):
+            self.epochs = LeaderEpochs(epochs)
+            self._are_epochs_unsynced = True
+
     def roll(self, now_ms: int) -> None:
         """Begins a new segment, unless the last one is still empty."""
         self._check_writable()
@@ -270,6 +279,26 @@ class Log:
         self._check_usable()
         await self._exclusively(self._seal_and_flush)
         self._failure = StorageError(self.directory, "the log is closed")
+        self._close_files()
+
+    @asynccontextmanager
+    async def undisturbed(self) -> AsyncIterator[None]:
+        """Nothing is synced, cut or closed meanwhile, and appends go on: for whoever gives the directory
+        another name."""
+        async with self._awaited:
+            self._check_usable()
+            yield
+
+    def is_now_in(self, directory: str) -> None:
+        """The directory has another name now. Files that are open stay so."""
+        self.directory = directory
+        for segment in self._segments:
+            segment.is_now_in(directory)
+
+    async def retire(self) -> None:
+        """Closes the files as they are, once nothing is being awaited any more: the log is not needed."""
+        async with self._awaited:
+            self._failure = self._failure or StorageError(self.directory, "the log is closed")
         self._close_files()
 
     def abandon(self) -> None:

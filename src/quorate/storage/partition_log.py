@@ -16,6 +16,7 @@ batch should be, none is, and another replica has to be asked for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 
 from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, validate
 from quorate.protocol.errors import ApiError, ErrorCode
@@ -339,6 +340,32 @@ class PartitionLog:
         """Closes the files as they are. Nothing may be being awaited."""
         self._log.abandon()
         self._producers.close()
+
+    async def retire(self) -> None:
+        """Closes the files as they are, once nothing is being awaited any more."""
+        await self._log.retire()
+        self._producers.close()
+
+    # Taking the place of another log of the same partition
+
+    def undisturbed(self) -> AbstractAsyncContextManager[None]:
+        """Nothing is synced, cut or closed meanwhile, and appends go on."""
+        return self._log.undisturbed()
+
+    def adopt_epochs(self, other: PartitionLog) -> None:
+        """Takes over where epochs began, from a log with the same batches."""
+        self._log.adopt_epochs(other.epochs)
+
+    def adopt_producers(self, other: PartitionLog) -> None:
+        """Takes over what is known of producers, from a log with the same batches, which is not written to
+        any more."""
+        assert self.end_offset == other.end_offset, f"{self.directory} is not {other.directory}"
+        with storage_errors(self.directory):
+            self._producers.adopt(other.producers)
+
+    def is_now_in(self, directory: str) -> None:
+        """The directory has another name now."""
+        self._log.is_now_in(directory)
 
     # How
 

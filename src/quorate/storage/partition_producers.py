@@ -66,6 +66,13 @@ class PartitionProducers:
         if offsets != snapshot_offsets(self._files, directory):
             await self._files.fsync_dir(directory)
 
+    def adopt(self, states: ProducerStates) -> None:
+        """Another log of the same batches knows more, of producers whose batches are deleted. It is saved at
+        once, so that it is still known after a crash."""
+        self.states = states
+        self._snapshot_offset = None
+        self.ends_at(self._log.end_offset)
+
     def close(self) -> None:
         while self._unsynced:
             self._unsynced.pop().close()

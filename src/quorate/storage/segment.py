@@ -167,6 +167,10 @@ class Segment:
     def path(self) -> str:
         return self._log.path
 
+    def is_now_in(self, directory: str) -> None:
+        """The directory has another name now; errors go on naming open files as they were called before."""
+        self.transaction_index.path = segment_path(directory, self.base_offset, ".txnindex")
+
     @property
     def size_bytes(self) -> int:
         return self._log.size()
