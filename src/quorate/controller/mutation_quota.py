@@ -106,9 +106,12 @@ class Account:
 
 
 def find_rate(
-    quotas: Mapping[Entity, Mapping[str, float]], user: str, client_id: str
+    quotas: Mapping[Entity, Mapping[str, float]], user: str, client_id: str, key: str = KEY
 ) -> tuple[float, Owner] | None:
-    """The quota that counts for a user's client, and whose bucket it fills; None if there is none.
+    """The quota that counts for a user's client, and who shares it; None if there is none.
+
+    The order is that of Kafka, for quotas of every kind. Whoever has no name, as a user or as a client, has
+    no quota by that name, not even that of all.
 
     >>> quotas = {(("user", "ann"),): {KEY: 5.0}, (("client-id", None), ("user", None)): {KEY: 1.0}}
     >>> find_rate(quotas, "ann", "app"), find_rate(quotas, "bob", "app"), find_rate({}, "ann", "app")
@@ -124,7 +127,11 @@ def find_rate(
         ((("client-id", client_id),), ("", client_id)),
         ((("client-id", None),), ("", client_id)),
     ):
-        rate = quotas.get(entity, {}).get(KEY)
-        if rate is not None:
+        rate = quotas.get(entity, {}).get(key)
+        if rate is not None and _has_names(entity, user, client_id):
             return rate, owner
     return None
+
+
+def _has_names(entity: Entity, user: str, client_id: str) -> bool:
+    return all((client_id if kind == "client-id" else user) for kind, _ in entity)

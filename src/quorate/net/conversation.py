@@ -16,6 +16,9 @@ How it ends:
   rest is dropped, one line is logged.
 - The server closes: the request under way is answered, the rest is dropped.
 - The connection is lost: the request under way is cancelled. The conversation is over when that has ended.
+
+A peer that has used more than its quota is answered as ever, and then not listened to for a while: it is
+muted. One that connects too often is not listened to at all, and closed after a while.
 """
 
 from __future__ import annotations
@@ -31,7 +34,7 @@ from typing import TYPE_CHECKING, Final, cast
 from quorate.net.budget import SLACK_BYTES
 from quorate.net.file_sending import BUFFERS, FileSender, TruncatedFileError, is_range, without_ranges
 from quorate.net.framing import JOINED_BYTES_MAX, Frame, FrameReader, joined, request_in, write_parts
-from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext
+from quorate.net.routes import Answer, NoResponse, RequestContext
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
 from quorate.protocol.errors import ApiError, ProtocolError
@@ -71,6 +74,7 @@ class Conversation(asyncio.BufferedProtocol):
         "_large_since",
         "_limits",
         "_loop",
+        "_muted_until",
         "_next_turn",
         "_out",
         "_out_bytes",
@@ -80,7 +84,9 @@ class Conversation(asyncio.BufferedProtocol):
         "_running_bytes",
         "_sender",
         "_server",
+        "_throttle_time_ms",
         "_transport",
+        "_unmute",
         "_unsent_bytes",
         "_waiting",
         "held_bytes",
@@ -90,6 +96,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._server = server
         self._limits = limits = server.limits
         self._counters = server.counters
+        self._throttle_time_ms = server.throttle_time_ms
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._budget = server.budget
@@ -123,6 +130,8 @@ class Conversation(asyncio.BufferedProtocol):
         self._is_starved = False  # it waits for memory
         self._has_waited = False  # for a part of the request that is arriving
         self._large_since = 0.0  # when that began
+        self._unmute: asyncio.TimerHandle | None = None  # what ends it, while nothing is served to the peer
+        self._muted_until = 0.0
 
     # Called by the server
 
@@ -151,7 +160,7 @@ class Conversation(asyncio.BufferedProtocol):
             return self._active_at + limits.drain_ms_max / 1000
         if self._running is not None and self._is_writable:
             return math.inf
-        return self._active_at + limits.idle_ms_max / 1000
+        return max(self._active_at, self._muted_until) + limits.idle_ms_max / 1000
 
     def expire(self, now: float) -> None:
         """Gives up on this connection, unless the peer has taken something since this was asked last."""
@@ -245,6 +254,11 @@ class Conversation(asyncio.BufferedProtocol):
         if refusal is not None:
             self._log(refusal)
             self.abort()
+            return
+        delay_ms = self._server.hold_back(self._context.client_host)
+        if delay_ms:
+            self._is_last = True
+            self._mute(delay_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._transport = None
@@ -257,6 +271,8 @@ class Conversation(asyncio.BufferedProtocol):
             self._sender = None
         if self._next_turn is not None:
             self._next_turn.cancel()
+        if self._unmute is not None:
+            self._unmute.cancel()
         if self._running is not None:
             self._account()
             self._running.cancel()
@@ -319,7 +335,13 @@ class Conversation(asyncio.BufferedProtocol):
         """Answers what is waiting, as far as that is possible now."""
         waiting, limits = self._waiting, self._limits
         served = 0
-        while waiting and self._running is None and self._is_writable and not self._is_closing:
+        while (
+            waiting
+            and self._running is None
+            and self._is_writable
+            and self._unmute is None
+            and not self._is_closing
+        ):
             if served == limits.requests_per_turn_max:
                 self._serve_soon()
                 break
@@ -435,7 +457,9 @@ class Conversation(asyncio.BufferedProtocol):
             self._serve()
 
     def _check_and_answer(self, header: RequestHeader, answer: Answer) -> None:
-        if answer is NO_RESPONSE:
+        if isinstance(answer, NoResponse):
+            if answer.throttle_time_ms:
+                self._mute(answer.throttle_time_ms)
             return
         if not isinstance(answer, Response) or answer.__key__ != header.request_api_key:
             raise TypeError(f"{type(answer).__name__} is no answer to {_name(header.request_api_key)}")
@@ -444,6 +468,27 @@ class Conversation(asyncio.BufferedProtocol):
     def _answer(self, header: RequestHeader, response: Response) -> None:
         """Encodes an answer. It leaves with the next flush."""
         self._put(encode_response_parts(response, header.request_api_version, header.correlation_id))
+        if self._throttle_time_ms is not None and (delay_ms := self._throttle_time_ms(response)):
+            self._mute(delay_ms)
+
+    # Muting
+
+    def _mute(self, delay_ms: float) -> None:
+        """Neither reads nor serves for a while."""
+        if self._unmute is not None:
+            self._unmute.cancel()
+        self._muted_until = self._loop.time() + delay_ms / 1000
+        self._unmute = self._loop.call_at(self._muted_until, self._listen_again)
+        self._regulate()
+
+    def _listen_again(self) -> None:
+        self._unmute = None
+        self._active_at = self._loop.time()
+        self._regulate()
+        if self._next_turn is None:
+            self._serve()
+
+    # Answers on their way
 
     def _put(self, parts: list[Sized]) -> None:
         size_bytes = len(parts[0])
@@ -543,6 +588,7 @@ class Conversation(asyncio.BufferedProtocol):
                 requests >= limits.requests_in_flight_max
                 or request_bytes >= limits.request_bytes_in_flight_max
                 or self._reader.refusal is not None
+                or self._unmute is not None
                 or (self._budget.is_short and requests)
             ):
                 self._is_reading = False
@@ -551,6 +597,7 @@ class Conversation(asyncio.BufferedProtocol):
             requests <= limits.requests_in_flight_max // 2
             and request_bytes <= limits.request_bytes_in_flight_max // 2
             and self._reader.refusal is None
+            and self._unmute is None
             and not self._is_starved
             and not (self._budget.is_short and requests)
         ):

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Any, Final
 
 from quorate.protocol.api import response_class
@@ -25,6 +24,7 @@ __all__ = [
     "RequestContext",
     "Route",
     "RouteTable",
+    "throttle_time_ms",
 ]
 
 
@@ -39,15 +39,23 @@ class RequestContext:
     principal: str = "User:ANONYMOUS"
 
 
-class NoResponse(Enum):
+@dataclass(frozen=True, slots=True)
+class NoResponse:
     """The answer to a request that is not answered on the wire: Produce with acks=0."""
 
-    NO_RESPONSE = "no response"
+    throttle_time_ms: int = 0
 
 
-NO_RESPONSE: Final = NoResponse.NO_RESPONSE
+NO_RESPONSE: Final = NoResponse()
 
 Answer = Response | NoResponse
+
+
+def throttle_time_ms(answer: Answer) -> int:
+    """For how long the asker is to be quiet, as an answer says; not every kind of answer can."""
+    found: int = getattr(answer, "throttle_time_ms", 0)
+    return found
+
 
 # Answers at once, or returns something to wait for: a handler is a function or a coroutine function. What
 # cannot be done is answered in the response's own error fields; an exception closes the connection. When the

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from quorate.net.budget import Budget
 from quorate.net.conversation import Conversation
 from quorate.net.limits import Limits
-from quorate.net.routes import RouteTable
+from quorate.net.routes import Answer, RouteTable
 
 __all__ = ["Counters", "Server"]
 
@@ -33,6 +33,7 @@ class Counters:
     connections_accepted: int = 0
     connections_refused: int = 0
     connections_expired: int = 0
+    connections_held_back: int = 0
     requests: int = 0
     responses: int = 0
     bytes_received: int = 0
@@ -46,7 +47,9 @@ class Server:
     """One listener. `routes` may be replaced while it runs: the next request finds the new ones.
 
     Listeners may share a `budget`. `when_queued` is told how long a request, by its route id, has waited for
-    those before it, just before its handler is called.
+    those before it, just before its handler is called. `throttle_time_ms` says of an answer for how long its
+    connection is muted after it, `connection_delay_ms` of an address for how long a new connection is held
+    back before it is closed; 0 is for no time, and for one that is served.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class Server:
         logger: logging.Logger | None = None,
         budget: Budget | None = None,
         when_queued: Callable[[int, float], None] | None = None,
+        throttle_time_ms: Callable[[Answer], int] | None = None,
+        connection_delay_ms: Callable[[str], int] | None = None,
     ) -> None:
         self.listener = listener
         self.routes = routes
@@ -65,6 +70,8 @@ class Server:
         self.logger = logging.getLogger("quorate.net") if logger is None else logger
         self.budget = Budget() if budget is None else budget
         self.when_queued = when_queued
+        self.throttle_time_ms = throttle_time_ms
+        self._connection_delay_ms = connection_delay_ms
         self.counters = Counters()
         # Where every connection reads into, one read at a time: see `framing`.
         self.scratch = memoryview(bytearray(self.limits.read_buffer_bytes))
@@ -145,6 +152,13 @@ class Server:
         self._by_address[address] = self._by_address.get(address, 0) + 1
         self.watch(conversation.expires_at())
         return refusal
+
+    def hold_back(self, client_host: str) -> int:
+        """For how many milliseconds a new connection is held back, because there are too many; 0 for none."""
+        delay_ms = 0 if self._connection_delay_ms is None else self._connection_delay_ms(client_host)
+        if delay_ms:
+            self.counters.connections_held_back += 1
+        return delay_ms
 
     def forget(self, conversation: Conversation) -> None:
         """A conversation is over."""

@@ -16,7 +16,7 @@ from quorate.broker.leadership import Proposal
 from quorate.broker.partition import Partition, TopicPartition
 from quorate.broker.replicas import Replicas
 from quorate.metadata.image import ClusterImage
-from quorate.net.routes import NO_RESPONSE, NoResponse
+from quorate.net.routes import NoResponse
 from quorate.node.admin_view import BrokerView, ReplicaCounts
 from quorate.node.request_times import Note
 from quorate.protocol.api.connection import RequestHeader
@@ -70,13 +70,12 @@ class Traffic:
         self, _header: RequestHeader, request: ProduceRequest, answer: ProduceResponse | NoResponse
     ) -> None:
         """What was appended. What was appended and could not be committed in time is not in it."""
-        if answer is NO_RESPONSE:
+        if isinstance(answer, NoResponse):
             for asked in request.topic_data:
                 name = asked.name or self._name_of(asked.topic_id)
                 for data in asked.partition_data:
                     self._appended(name, data.records)
             return
-        assert isinstance(answer, ProduceResponse)
         for asked, said in zip(request.topic_data, answer.responses, strict=True):
             for data, outcome in zip(asked.partition_data, said.partition_responses, strict=True):
                 if not outcome.error_code:

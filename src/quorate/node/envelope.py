@@ -10,7 +10,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import Final
 
-from quorate.net.routes import NO_RESPONSE, RequestContext, RouteTable
+from quorate.net.routes import NoResponse, RequestContext, RouteTable
 from quorate.protocol.api.admin import (
     AlterClientQuotasRequest,
     AlterConfigsRequest,
@@ -93,7 +93,7 @@ async def serve_envelope(
     client = replace(context, principal=principal, client_id=header.client_id or "")
     answer = handler(client, header, request)
     response = await answer if inspect.isawaitable(answer) else answer
-    if response is NO_RESPONSE:
+    if isinstance(response, NoResponse):
         return EnvelopeResponse(error_code=ErrorCode.INVALID_REQUEST)
     if _is_of_a_standby(response):
         return EnvelopeResponse(error_code=ErrorCode.NOT_CONTROLLER)  # so that the broker asks another
