@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from itertools import count
 from math import inf
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
 from quorate.broker.partition import Partition
 from quorate.coordinator import log_format
@@ -39,9 +39,10 @@ from quorate.protocol.batch import (
     build,
     control_type,
     records,
+    validate,
 )
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.protocol.message import Message
+from quorate.protocol.message import Message, Response
 from quorate.storage.errors import StorageError
 
 __all__ = ["Coordinators", "Shard"]
@@ -65,6 +66,7 @@ class Shard(Protocol):
 
 
 S = TypeVar("S", bound=Shard)
+R = TypeVar("R", bound=Response)
 
 
 class State(Enum):
@@ -73,6 +75,13 @@ class State(Enum):
     LOADING = auto()
     ACTIVE = auto()
     FAILED = auto()
+
+
+class _Waiting(NamedTuple):
+    """Somebody who has not been answered."""
+
+    future: asyncio.Future[Any]
+    refuse: Callable[[ErrorCode], Message]
 
 
 class _Held(NamedTuple):
@@ -140,6 +149,9 @@ class Coordinators(Generic[S]):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return hosted
 
+    def all_active(self) -> list[Hosted[S]]:
+        return [one for one in self._hosted.values() if one.state is State.ACTIVE]
+
     @property
     def is_loading(self) -> bool:
         return any(one.state is State.LOADING for one in self._hosted.values())
@@ -167,7 +179,7 @@ class Hosted(Generic[S]):
         self._host = host
         self._forget = forget
         self._tickets = count()
-        self._waiting: dict[Ticket, asyncio.Future[Message]] = {}
+        self._waiting: dict[Ticket, _Waiting] = {}
         self._batch: _Batch | None = None
         self._held: deque[_Held] = deque()  # in the order of their offsets
         self._timer: asyncio.TimerHandle | None = None
@@ -188,6 +200,7 @@ class Hosted(Generic[S]):
             while offset < log.end_offset:
                 data = log.read(max(offset, log.start_offset), LOAD_BYTES)
                 for header in batches(data):
+                    validate(data, header.position)
                     number += self._replay(data, header, offset)
                     offset = header.next_offset
                 await asyncio.sleep(0)
@@ -240,16 +253,19 @@ class Hosted(Generic[S]):
         self._held.clear()
         if was_active:
             self._answer(self.shard.unload().answers)
-        for future in self._waiting.values():
+        for future, refuse in self._waiting.values():
             if not future.done():
-                future.set_exception(ApiError(ErrorCode.NOT_COORDINATOR))
+                future.set_result(refuse(ErrorCode.NOT_COORDINATOR))
         self._waiting.clear()
         self._forget(self)
 
     # What it is asked
 
-    def ask(self, step: Callable[[Ticket, Moment], Effects]) -> Message | Awaitable[Message]:
-        """Takes a step for somebody. The answer, or something to wait for, which may raise `ApiError`."""
+    def ask(
+        self, step: Callable[[Ticket, Moment], Effects], refuse: Callable[[ErrorCode], R]
+    ) -> R | Awaitable[R]:
+        """Takes a step for somebody. The answer, or something to wait for; `refuse` makes the answer of those
+        who still wait when it is over."""
         ticket = next(self._tickets)
         moment = self._host.moment()
         effects = step(ticket, moment)
@@ -266,13 +282,11 @@ class Hosted(Generic[S]):
             if others:
                 self._answer(others)
             self._arm()
-            if mine is not None:
-                return mine
-            return self._wait_for(ticket)
-        future = self._wait_for(ticket)
+            return self._wait_for(ticket, refuse) if mine is None else cast("R", mine)
+        waiting = self._wait_for(ticket, refuse)
         self._carry_out(effects, moment)
         self._arm()
-        return future
+        return waiting
 
     def perform(self, step: Callable[[Moment], Effects]) -> None:
         """Takes a step that nobody waits for."""
@@ -286,16 +300,16 @@ class Hosted(Generic[S]):
         if self.state is State.ACTIVE:
             self._mark(ControlType.COMMIT if is_commit else ControlType.ABORT, producer_id)
 
-    def _wait_for(self, ticket: Ticket) -> asyncio.Future[Message]:
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = future
+    def _wait_for(self, ticket: Ticket, refuse: Callable[[ErrorCode], R]) -> asyncio.Future[R]:
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting[ticket] = _Waiting(future, refuse)
         return future
 
     def _answer(self, answers: Iterable[Answer]) -> None:
         for ticket, response in ((one.ticket, one.response) for one in answers):
-            future = self._waiting.pop(ticket, None)
-            if future is not None and not future.done():
-                future.set_result(response)
+            waiting = self._waiting.pop(ticket, None)
+            if waiting is not None and not waiting.future.done():
+                waiting.future.set_result(response)
 
     # Carrying out
 

@@ -1,0 +1,79 @@
+"""The cluster's topics as group coordinators see them: names, partition counts and racks, from the image."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorate.coordinator.topics_view import Topic
+from quorate.metadata.image import ClusterImage
+from quorate.metadata.touched import Touched
+from quorate.protocol.types import Uuid
+
+__all__ = ["GroupTopics"]
+
+
+class GroupTopics:
+    """A `TopicsView`. A topic is made when somebody asks for it, and again only after it has changed."""
+
+    def __init__(self, image: ClusterImage) -> None:
+        self._image = image
+        self._made: dict[Uuid, Topic] = {}
+        self.version = 0
+
+    def by_name(self, name: str) -> Topic | None:
+        known = self._image.topics.by_name.get(name)
+        return None if known is None else self.by_id(known.id)
+
+    def by_id(self, topic_id: Uuid) -> Topic | None:
+        made = self._made.get(topic_id)
+        if made is None:
+            known = self._image.topics.by_id.get(topic_id)
+            if known is not None:
+                racks = self._racks(known.slot)
+                made = Topic(known.id, known.name, len(racks), racks if any(racks) else ())
+                self._made[topic_id] = made
+        return made
+
+    def names(self) -> Iterable[str]:
+        return self._image.topics.by_name.keys()
+
+    def replace(self, image: ClusterImage) -> list[str]:
+        """Another image has taken the place of ours. The topics that are gone."""
+        gone = [name for name in self._image.topics.by_name if name not in image.topics.by_name]
+        self._image = image
+        self._made.clear()
+        self.version += 1
+        return sorted(gone)
+
+    def update(self, touched: Touched) -> list[str]:
+        """The image has changed in these places. The topics that are gone."""
+        if touched.topics_added:
+            self.version += 1
+        for topic_id in touched.topics_removed:
+            self._made.pop(topic_id, None)
+        if self._made and touched.has_partitions:
+            # Partitions change leaders all the time; counts and racks, which groups go by, hardly ever do.
+            for topic_id in {one for one, _ in touched.partitions()}:
+                self._compare(topic_id)
+        if touched.brokers:
+            for topic_id in list(self._made):
+                self._compare(topic_id)
+        return sorted(touched.topics_removed.values())
+
+    def _compare(self, topic_id: Uuid) -> None:
+        made, known = self._made.get(topic_id), self._image.topics.by_id.get(topic_id)
+        if made is None or known is None:
+            self._made.pop(topic_id, None)
+            return
+        racks = self._racks(known.slot)
+        if len(racks) != made.partition_count or (racks if any(racks) else []) != list(made.racks):
+            del self._made[topic_id]
+
+    def _racks(self, slot: int) -> list[tuple[str, ...]]:
+        """For each partition the racks of its replicas, as far as they have one."""
+        brokers = self._image.brokers
+        found = []
+        for _, partition in self._image.partitions.of(slot):
+            racks = {brokers[one].rack for one in partition.replicas if one in brokers}
+            found.append(tuple(sorted(rack for rack in racks if rack is not None)))
+        return found

@@ -1,0 +1,157 @@
+"""What operators ask about groups: which there are, what they are like, and to delete them.
+
+A request may name groups of many coordinators; each of those here is asked about its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeVar
+
+from quorate.broker.groups import Groups
+from quorate.broker.handlers.group_members import caller_of
+from quorate.broker.handlers.metadata import CLUSTER_NAME, authorized_operations
+from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.coordinator import refusals
+from quorate.coordinator.shard import GroupShard
+from quorate.net.routes import Answer, RequestContext, Route
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.api.groups import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from quorate.protocol.errors import ApiError, ErrorCode
+
+__all__ = ["GroupAdministration"]
+
+D = TypeVar("D", DescribeGroupsResponse.DescribedGroup, ConsumerGroupDescribeResponse.DescribedGroup)
+
+
+class GroupAdministration:
+    """Answers ListGroups, DescribeGroups, ConsumerGroupDescribe and DeleteGroups."""
+
+    def __init__(self, broker: Broker, groups: Groups) -> None:
+        self._broker = broker
+        self._groups = groups
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(ListGroupsRequest, self._list),
+            Route(DescribeGroupsRequest, self._describe),
+            Route(ConsumerGroupDescribeRequest, self._consumer_describe),
+            Route(DeleteGroupsRequest, self._delete),
+        ]
+
+    def _list(
+        self, context: RequestContext, header: RequestHeader, request: ListGroupsRequest
+    ) -> ListGroupsResponse:
+        shards = self._groups.shards
+        if shards.is_loading:
+            return ListGroupsResponse(error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, groups=[])
+        authorize = self._broker.authorize
+        sees_all = authorize(context, Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME)
+        caller = caller_of(context, header.request_api_version)
+        found = [group for one in shards.all_active() for group in one.shard.list_groups(request, caller)]
+        return ListGroupsResponse(
+            error_code=ErrorCode.NONE,
+            groups=[
+                group
+                for group in found
+                if sees_all or authorize(context, Operation.DESCRIBE, ResourceKind.GROUP, group.group_id)
+            ],
+        )
+
+    def _describe(
+        self, context: RequestContext, header: RequestHeader, request: DescribeGroupsRequest
+    ) -> DescribeGroupsResponse:
+        version = header.request_api_version
+        caller = caller_of(context, version)
+
+        def ask(shard: GroupShard, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+            return shard.describe(DescribeGroupsRequest(groups=[group_id]), caller)[0]
+
+        def refuse(group_id: str, code: ErrorCode) -> DescribeGroupsResponse.DescribedGroup:
+            refused = refusals.refuse(DescribeGroupsRequest(groups=[group_id]), version, code)
+            assert isinstance(refused, DescribeGroupsResponse)
+            return refused.groups[0]
+
+        groups = [self._described(context, one, ask, refuse) for one in request.groups]
+        self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
+        return DescribeGroupsResponse(groups=groups)
+
+    def _consumer_describe(
+        self, context: RequestContext, header: RequestHeader, request: ConsumerGroupDescribeRequest
+    ) -> ConsumerGroupDescribeResponse:
+        version = header.request_api_version
+        caller = caller_of(context, version)
+
+        def of_one(group_id: str) -> ConsumerGroupDescribeRequest:
+            return ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
+
+        def ask(shard: GroupShard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+            return shard.consumer_group_describe(of_one(group_id), caller)[0]
+
+        def refuse(group_id: str, code: ErrorCode) -> ConsumerGroupDescribeResponse.DescribedGroup:
+            refused = refusals.refuse(of_one(group_id), version, code)
+            assert isinstance(refused, ConsumerGroupDescribeResponse)
+            return refused.groups[0]
+
+        groups = [self._described(context, one, ask, refuse) for one in request.group_ids]
+        self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
+        return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+    def _described(
+        self,
+        context: RequestContext,
+        group_id: str,
+        ask: Callable[[GroupShard, str], D],
+        refuse: Callable[[str, ErrorCode], D],
+    ) -> D:
+        if not self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.GROUP, group_id):
+            return refuse(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            return refuse(group_id, ErrorCode.INVALID_GROUP_ID)
+        try:
+            return ask(self._groups.of(group_id).shard, group_id)
+        except ApiError as error:
+            return refuse(group_id, error.code)
+
+    def _add_operations(self, context: RequestContext, groups: Sequence[D], *, is_wanted: bool) -> None:
+        if not is_wanted:
+            return
+        for group in groups:
+            if group.error_code == ErrorCode.NONE:
+                group.authorized_operations = authorized_operations(
+                    self._broker, context, ResourceKind.GROUP, group.group_id
+                )
+
+    async def _delete(
+        self, context: RequestContext, header: RequestHeader, request: DeleteGroupsRequest
+    ) -> Answer:
+        results = []
+        for group_id in dict.fromkeys(request.groups_names):
+            answer = self._delete_one(context, header.request_api_version, group_id)
+            response = await answer if isinstance(answer, Awaitable) else answer
+            assert isinstance(response, DeleteGroupsResponse)
+            results += response.results
+        return DeleteGroupsResponse(throttle_time_ms=0, results=results)
+
+    def _delete_one(self, context: RequestContext, version: int, group_id: str) -> Answer | Awaitable[Answer]:
+        request = DeleteGroupsRequest(groups_names=[group_id])
+        if not self._broker.authorize(context, Operation.DELETE, ResourceKind.GROUP, group_id):
+            return refusals.refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        try:
+            hosted = self._groups.of(group_id)
+        except ApiError as error:
+            return refusals.refuse(request, version, error.code)
+        shard, caller = hosted.shard, caller_of(context, version)
+        return hosted.ask(
+            lambda ticket, moment: shard.delete_groups(ticket, request, caller, moment),
+            lambda code: refusals.refuse(request, version, code),
+        )

@@ -1,0 +1,87 @@
+"""What members of groups ask of their coordinator: to join, to be given their part, to stay, to leave."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from quorate.broker.groups import Groups
+from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.coordinator import refusals
+from quorate.coordinator.effects import Caller, Effects, Moment, Ticket
+from quorate.coordinator.shard import GroupShard
+from quorate.net.routes import Answer, RequestContext, Route
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.api.groups import (
+    ConsumerGroupHeartbeatRequest,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    SyncGroupRequest,
+)
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.message import Request
+
+__all__ = ["GroupMembers", "caller_of"]
+
+R = TypeVar("R", bound=Request)
+Step = Callable[[GroupShard, Ticket, R, Caller, Moment], Effects]
+
+
+def caller_of(context: RequestContext, version: int) -> Caller:
+    """Who asks, as a coordinator sees it; an address looks as Java writes one."""
+    return Caller(version, context.client_id, "/" + context.client_host)
+
+
+class GroupMembers:
+    """Answers JoinGroup, SyncGroup, Heartbeat, LeaveGroup and ConsumerGroupHeartbeat."""
+
+    def __init__(self, broker: Broker, groups: Groups) -> None:
+        self._broker = broker
+        self._groups = groups
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(JoinGroupRequest, self._handler(GroupShard.join)),
+            Route(SyncGroupRequest, self._handler(GroupShard.sync)),
+            Route(HeartbeatRequest, self._heartbeat),
+            Route(LeaveGroupRequest, self._handler(GroupShard.leave)),
+            Route(ConsumerGroupHeartbeatRequest, self._handler(GroupShard.consumer_group_heartbeat)),
+        ]
+
+    def _handler(self, step: Step[Any]) -> Callable[..., Answer | Awaitable[Answer]]:
+        def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
+            return self._ask(context, header, request, step)
+
+        return handle
+
+    def _heartbeat(
+        self, context: RequestContext, header: RequestHeader, request: HeartbeatRequest
+    ) -> Answer | Awaitable[Answer]:
+        answer = self._ask(context, header, request, GroupShard.heartbeat)
+        if isinstance(answer, HeartbeatResponse) and (
+            answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+        ):
+            # Whether it is a member will be known soon; it is not to give up its partitions for that.
+            answer.error_code = ErrorCode.NONE
+        return answer
+
+    def _ask(
+        self, context: RequestContext, header: RequestHeader, request: Any, step: Step[Any]
+    ) -> Answer | Awaitable[Answer]:
+        version, group_id = header.request_api_version, request.group_id
+        caller = caller_of(context, version)
+        if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
+            return refusals.refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not group_id:
+            return refusals.refuse(request, version, ErrorCode.INVALID_GROUP_ID)
+        try:
+            hosted = self._groups.of(group_id)
+        except ApiError as error:
+            return refusals.refuse(request, version, error.code)
+        shard = hosted.shard
+        return hosted.ask(
+            lambda ticket, moment: step(shard, ticket, request, caller, moment),
+            lambda code: refusals.refuse(request, version, code),
+        )

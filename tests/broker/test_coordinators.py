@@ -1,0 +1,292 @@
+"""Coordinators on a broker: loaded, asked, held to the commit, and dropped with the leadership."""
+
+import asyncio
+import logging
+from math import inf
+
+import pytest
+
+from broker.serving import Serving, in_loop
+from quorate.broker.coordinators import Coordinators
+from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment
+from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
+from quorate.protocol.api.groups import HeartbeatResponse
+from quorate.protocol.batch import batches, records
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.storage.errors import StorageError
+
+TOPIC = "__consumer_offsets"
+
+
+class Counting:
+    """A state of one number: the sum of all that was committed. Waits can be ended, and time be kept."""
+
+    def __init__(self):
+        self.sum = 0
+        self.offsets = []
+        self.refused = []
+        self.waiting = []
+        self.next_deadline_ms = inf
+        self.ticks = 0
+        self.is_loaded = False
+
+    def apply(self, record, offset, _producer_id=-1):
+        self.sum += record.value.offset
+        self.offsets.append(offset)
+
+    def commit_transaction(self, producer_id):
+        pass
+
+    abort_transaction = commit_transaction
+
+    def loaded(self, _moment):
+        self.is_loaded = True
+        return Effects()
+
+    def append_refused(self, effects, code, _moment):
+        self.refused.append(code)
+        return Effects(answers=[Answer(one.ticket, answer(code)) for one in effects.answers])
+
+    def unload(self):
+        return Effects(answers=[Answer(one, answer(ErrorCode.NOT_COORDINATOR)) for one in self.waiting])
+
+    def tick(self, _moment):
+        self.ticks += 1
+        self.next_deadline_ms = inf
+        return Effects([add(1000)])
+
+    # Requests
+
+    def add(self, number):
+        return lambda ticket, _: Effects([add(number)], [Answer(ticket, answer())])
+
+    def look(self, *, reads_uncommitted=False):
+        return lambda ticket, _: Effects((), [Answer(ticket, answer())], reads_uncommitted=reads_uncommitted)
+
+    def wait(self, ticket, _):
+        self.waiting.append(ticket)
+        return Effects()
+
+    def end_waits(self, ticket, _):
+        ended, self.waiting = self.waiting, []
+        return Effects(answers=[Answer(one, answer()) for one in (*ended, ticket)])
+
+
+def answer(code=ErrorCode.NONE):
+    return HeartbeatResponse(error_code=code)
+
+
+def add(number):
+    value = OffsetCommitValue(offset=number, metadata="", commit_timestamp=0)
+    return LogRecord(OffsetCommitKey(group="g", topic="t", partition=number % 7), value)
+
+
+class Hosting:
+    """A broker that leads the partitions of a log, with a `Counting` for each."""
+
+    def __init__(self, directory):
+        self.serving = Serving(directory)
+        self.shards = Coordinators(
+            Counting,
+            lambda: Moment(self.serving.now_ms, self.serving.wall_ms),
+            commit_timeout_ms=5000,
+            offline=self.serving.replicas.offline,
+            saw=lambda _: None,
+            logger=logging.getLogger("test"),
+        )
+
+    async def lead(self, **topic):
+        partition = await self.serving.topic(TOPIC, **topic)
+        self.shards.elected(partition)
+        await self.settle()
+        return self.shards.active(0)
+
+    async def settle(self):
+        while self.shards.is_loading:
+            await asyncio.sleep(0)
+
+    async def ask(self, hosted, step):
+        found = hosted.ask(step, answer)
+        return (found if isinstance(found, HeartbeatResponse) else await found).error_code
+
+    def begin(self, hosted, step):
+        found = hosted.ask(step, answer)
+        assert not isinstance(found, HeartbeatResponse)
+        return found
+
+
+@pytest.fixture
+def hosting(tmp_path):
+    return Hosting(tmp_path)
+
+
+@in_loop
+async def test_what_is_asked_is_written_and_applied(hosting):
+    hosted = await hosting.lead()
+    assert hosted.shard.is_loaded
+    assert await hosting.ask(hosted, hosted.shard.add(5)) == ErrorCode.NONE
+    assert await hosting.ask(hosted, hosted.shard.add(6)) == ErrorCode.NONE
+    assert hosted.shard.sum == 11
+    data = hosted.partition.log.read(0, 1 << 20)
+    written = [record.offset for header in batches(data) for record in records(data, header)]
+    assert written == hosted.shard.offsets == [0, 1]
+
+
+@in_loop
+async def test_steps_of_one_turn_share_a_batch(hosting):
+    hosted = await hosting.lead()
+    waits = [hosting.begin(hosted, hosted.shard.add(number)) for number in range(10)]
+    assert hosted.shard.sum == 45  # a step sees what was before it, written or not
+    assert hosted.partition.log.end_offset == 0
+    await asyncio.gather(*waits)
+    data = hosted.partition.log.read(0, 1 << 20)
+    assert [header.record_count for header in batches(data)] == [10]
+
+
+@in_loop
+async def test_the_next_coordinator_knows_what_the_last_one_knew(hosting):
+    hosted = await hosting.lead()
+    for number in range(3):
+        await hosting.ask(hosted, hosted.shard.add(number))
+    await hosting.serving.assign(TOPIC, leader=2, leader_epoch=1, replicas=(1, 2))
+    with pytest.raises(ApiError) as refusal:
+        hosting.shards.active(0)
+    assert refusal.value.code == ErrorCode.NOT_COORDINATOR
+    await hosting.serving.assign(TOPIC, leader_epoch=2)
+    hosting.shards.elected(hosted.partition)
+    with pytest.raises(ApiError) as refusal:
+        hosting.shards.active(0)
+    assert refusal.value.code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await hosting.settle()
+    again = hosting.shards.active(0)
+    assert again is not hosted
+    assert again.shard.sum == 3
+    assert again.shard.offsets == [0, 1, 2]
+
+
+@in_loop
+async def test_an_answer_waits_for_its_commit(hosting):
+    hosted = await hosting.lead(replicas=(1, 2))
+    late = hosting.begin(hosted, hosted.shard.add(5))
+    await asyncio.sleep(0.01)
+    assert not late.done()
+    assert await hosting.ask(hosted, hosted.shard.look()) == ErrorCode.NONE  # sees nothing that may be lost
+    behind = hosting.begin(hosted, hosted.shard.look(reads_uncommitted=True))
+    hosted.partition.fetched_by(2, 1, 0, -1)
+    assert (await late).error_code == ErrorCode.NONE
+    assert (await behind).error_code == ErrorCode.NONE
+    assert await hosting.ask(hosted, hosted.shard.look(reads_uncommitted=True)) == ErrorCode.NONE
+
+
+@in_loop
+async def test_whoever_waits_for_a_commit_is_told_when_the_leadership_goes(hosting):
+    hosted = await hosting.lead(replicas=(1, 2))
+    late = hosting.begin(hosted, hosted.shard.add(5))
+    parked = hosting.begin(hosted, hosted.shard.wait)
+    await hosting.serving.assign(TOPIC, leader=2, leader_epoch=1, replicas=(1, 2))
+    assert (await late).error_code == ErrorCode.NOT_COORDINATOR
+    assert (await parked).error_code == ErrorCode.NOT_COORDINATOR
+    assert list(hosting.shards) == []
+
+
+@in_loop
+async def test_a_new_epoch_of_the_same_leader_changes_nothing(hosting):
+    hosted = await hosting.lead()
+    await hosting.ask(hosted, hosted.shard.add(5))
+    await hosting.serving.assign(TOPIC, leader_epoch=3)
+    hosting.shards.elected(hosted.partition)
+    assert hosting.shards.active(0) is hosted
+    assert await hosting.ask(hosted, hosted.shard.add(5)) == ErrorCode.NONE
+
+
+@in_loop
+async def test_too_few_in_sync_refuse(hosting):
+    hosted = await hosting.lead(replicas=(1, 2), isr=(1,), min_insync_replicas=2)
+    assert await hosting.ask(hosted, hosted.shard.add(5)) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert hosted.shard.sum == 0
+    assert hosted.partition.log.end_offset == 0
+
+
+@in_loop
+async def test_what_is_too_large_is_refused(hosting):
+    hosted = await hosting.lead(max_message_bytes=200)
+
+    def many(ticket, _):
+        return Effects([add(number) for number in range(10)], [Answer(ticket, answer())])
+
+    assert await hosting.ask(hosted, many) == ErrorCode.MESSAGE_TOO_LARGE
+    waits = [hosting.begin(hosted, hosted.shard.add(number)) for number in range(10)]
+    assert {(await one).error_code for one in waits} == {ErrorCode.NONE}
+    data = hosted.partition.log.read(0, 1 << 20)
+    assert all(header.size_bytes <= 200 for header in batches(data))
+
+
+@in_loop
+async def test_a_commit_that_takes_too_long_is_given_up(hosting):
+    hosted = await hosting.lead(replicas=(1, 2))
+    hosting.shards.commit_timeout_ms = 0
+    late = hosting.begin(hosted, hosted.shard.add(5))
+    hosting.serving.now_ms += 1
+    assert (await late).error_code == ErrorCode.REQUEST_TIMED_OUT
+    assert hosted.shard.sum == 5  # it is in the log, and may be committed yet
+
+
+@in_loop
+async def test_a_failing_disk_ends_the_coordinator(hosting, monkeypatch):
+    hosted = await hosting.lead()
+    wait = hosting.begin(hosted, hosted.shard.add(5))
+
+    def fail(*_):
+        raise StorageError("disk", "gone")
+
+    monkeypatch.setattr(hosted.partition.log, "append_produced", fail)
+    assert (await wait).error_code == ErrorCode.NOT_COORDINATOR
+    assert list(hosting.shards) == []
+
+
+@in_loop
+async def test_time_passes(hosting):
+    hosted = await hosting.lead()
+    hosted.shard.next_deadline_ms = hosting.serving.now_ms + 5
+    assert await hosting.ask(hosted, hosted.shard.look()) == ErrorCode.NONE  # a step sets the timer
+    hosting.serving.now_ms += 10
+    while not hosted.shard.sum:
+        await asyncio.sleep(0.001)
+    assert hosted.shard.ticks == 1
+    assert hosted.shard.sum == 1000
+
+
+@in_loop
+async def test_one_step_may_answer_others(hosting):
+    hosted = await hosting.lead()
+    parked = [hosting.begin(hosted, hosted.shard.wait) for _ in range(3)]
+    assert await hosting.ask(hosted, hosted.shard.end_waits) == ErrorCode.NONE
+    assert [(await one).error_code for one in parked] == [ErrorCode.NONE] * 3
+
+
+@in_loop
+async def test_a_log_that_cannot_be_read_coordinates_nothing(hosting, caplog):
+    partition = await hosting.serving.topic(TOPIC)
+    hosted_log = partition.log
+    original = hosted_log.read
+
+    def garble(*arguments):
+        data = bytearray(original(*arguments))
+        data[-1] ^= 0xFF
+        return memoryview(data)
+
+    hosting.shards.elected(partition)
+    await hosting.settle()
+    hosted = hosting.shards.active(0)
+    await hosting.ask(hosted, hosted.shard.add(5))
+    hosted.drop()
+    hosted_log.read = garble
+    try:
+        hosting.shards.elected(partition)
+        await hosting.settle()
+    finally:
+        hosted_log.read = original
+    with pytest.raises(ApiError) as refusal:
+        hosting.shards.active(0)
+    assert refusal.value.code == ErrorCode.NOT_COORDINATOR
+    assert "not loaded partition=__consumer_offsets-0" in caplog.text
