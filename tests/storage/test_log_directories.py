@@ -14,16 +14,10 @@ from quorate.lab.world import SECOND, World
 from quorate.node.host import Host
 from quorate.protocol.types import Uuid
 from quorate.storage.checkpoints import PartitionName, store_clean_shutdown
+from quorate.storage.directory_names import DirectoryKind, can_be_moved, parse_name, renamed
 from quorate.storage.errors import StorageError
 from quorate.storage.files import Files, RealFiles
-from quorate.storage.log_directories import (
-    DirectoryKind,
-    LogDirectories,
-    LogDirectory,
-    PartitionDirectory,
-    parse_name,
-    renamed,
-)
+from quorate.storage.log_directories import LogDirectories, LogDirectory
 from quorate.storage.meta_properties import MetaProperties, store_meta_properties
 
 FILES = RealFiles()
@@ -70,15 +64,24 @@ def test_a_name_says_whose_directory_it_is(
         assert parse_name(name) is None
     else:
         topic, partition, kind = expected
-        assert parse_name(name) == PartitionDirectory(name, PartitionName(topic, partition), kind)
+        found = parse_name(name)
+        assert found is not None
+        assert found[:3] == (name, PartitionName(topic, partition), kind)
+        assert bool(found.unique) == (kind is not DirectoryKind.CURRENT)
 
 
 def test_a_name_for_what_is_deleted() -> None:
-    name = renamed(PartitionName("orders", 2), ID, DirectoryKind.DELETED)
+    name = renamed(PartitionName("orders", 2), ID.hex(), DirectoryKind.DELETED)
     assert name == "orders-2.000102030405060708090a0b0c0d0e0f-delete"
-    long = renamed(PartitionName("o" * 249, 2), ID, DirectoryKind.STRAY)
+    long = renamed(PartitionName("o" * 249, 2), ID.hex(), DirectoryKind.STRAY)
     assert len(long) == 255
     assert long.endswith("o-2.000102030405060708090a0b0c0d0e0f-stray")
+
+
+def test_a_copy_needs_all_of_its_name() -> None:
+    assert can_be_moved(PartitionName("o" * 213, 2))
+    assert not can_be_moved(PartitionName("o" * 214, 2))
+    assert not can_be_moved(PartitionName("o" * 213, 10))
 
 
 # Opening
@@ -103,6 +106,8 @@ def test_directories_are_taken_into_use(tmp_path: Path) -> None:
         assert [one.name for one in b.listing()] == ["t-2.0f-delete", "t-3.0f-future", "u-0"]
         assert directories.holding(PartitionName("u", 0)) is b
         assert directories.holding(PartitionName("t", 2)) is None
+        assert directories.choose() is a, "a copy counts"
+        a.partitions.add(PartitionName("w", 0))
         assert directories.choose() is b
         b.partitions |= {PartitionName("v", 0), PartitionName("v", 1)}
         assert directories.choose() is a
@@ -327,3 +332,67 @@ def test_a_deletion_that_is_cut_short_is_finished_by_the_next_process(count: int
         world.run_until_condition(lambda: "finished" in finished, world.now_ns + 10 * SECOND)
         world.check()
         assert finished[-1] == "finished"
+
+
+# Copies that a process has left behind
+
+
+def made(root: Path, *names: str) -> None:
+    for name in names:
+        (root / name).mkdir()
+
+
+def left(root: Path) -> list[str]:
+    return sorted(f"{one.parent.name}/{one.name}" for one in root.glob("*/*") if one.is_dir())
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "futures"),
+    [
+        (["a/t-0", "b/t-0.1-future"], ["a/t-0", "b/t-0.1-future"], ["b"]),
+        (["a/t-0.1-delete", "b/t-0.1-future"], ["a/t-0.1-delete", "b/t-0"], []),
+        (["a/t-0.2-delete", "b/t-0.1-future"], ["a/t-0.2-delete", "b/t-0.1-future"], ["b"]),
+        (["a/t-1.1-delete", "b/t-0.1-future"], ["a/t-1.1-delete", "b/t-0.1-future"], ["b"]),
+        (["a/t-0", "a/t-0.1-future"], ["a/t-0", "a/t-0.1-delete"], []),
+        (
+            ["a/t-0", "b/t-0.1-future", "b/t-0.2-future"],
+            ["a/t-0", "b/t-0.1-future", "b/t-0.2-delete"],
+            ["b"],
+        ),
+        (
+            ["a/t-0.2-delete", "b/t-0.1-future", "b/t-0.2-future"],
+            ["a/t-0.2-delete", "b/t-0", "b/t-0.1-delete"],
+            [],
+        ),
+        (["a/t-0", "b/t-0.1-future", "b/t-0.1-delete"], None, ["b"]),
+    ],
+    ids=["under way", "replaced", "deleted", "another", "beside itself", "twice", "the right one", "both"],
+)
+def test_a_copy_gets_its_name_once_it_has_replaced_the_replica(
+    tmp_path: Path, found: list[str], expected: list[str] | None, futures: list[str]
+) -> None:
+    async def scenario() -> None:
+        paths = [await formatted(tmp_path / "a"), await formatted(tmp_path / "b")]
+        made(tmp_path, *found)
+        for _ in range(2):  # the second time there is nothing left to do
+            directories = await opened(*paths)
+            assert left(tmp_path) == sorted(expected or found)
+            holding = [Path(one.path).name for one in directories.online if one.futures]
+            assert holding == futures
+            directories.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_disk_that_fails_while_a_copy_gets_its_name_is_offline(tmp_path: Path) -> None:
+    files = FailingFiles()
+
+    async def scenario() -> None:
+        paths = [await formatted(tmp_path / "a"), await formatted(tmp_path / "b")]
+        made(tmp_path, "a/t-0.1-delete", "b/t-0.1-future")
+        files.broken.add(("rename", "t-0"))
+        directories = await opened(*paths, files=files)
+        assert list(directories.offline) == paths[1:]
+        directories.close()
+
+    asyncio.run(scenario())

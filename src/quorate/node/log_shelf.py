@@ -21,8 +21,9 @@ from quorate.node.config import NodeConfig
 from quorate.node.host import Host
 from quorate.protocol.types import Uuid
 from quorate.storage.checkpoints import PartitionName
+from quorate.storage.directory_names import DirectoryKind
 from quorate.storage.errors import StorageError
-from quorate.storage.log_directories import DirectoryKind, LogDirectories, LogDirectory
+from quorate.storage.log_directories import LogDirectories, LogDirectory
 from quorate.storage.partition_log import PartitionLog
 from quorate.storage.partition_metadata import read_topic_id
 

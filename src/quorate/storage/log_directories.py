@@ -1,13 +1,7 @@
 """The log directories of a broker: where its partitions are.
 
 Several disks, a directory each. A disk that fails takes its directory out, and the partitions in it, not the
-broker. What is in a directory:
-
-- `topic-N`: a partition.
-- `topic-N.<id>-delete`: one that was deleted: the name goes first, in an instant; the files follow.
-- `topic-N.<id>-future`: a copy that will replace the one in another directory.
-- `topic-N.<id>-stray`: one that the cluster no longer assigns to this broker; kept for people to look at.
-- `__cluster_metadata-0`, which belongs to the quorum, and is left alone here.
+broker. What is in a directory is called as `directory_names` says.
 
 Opening a directory takes its lock, checks whose it is, and reads its checkpoints. From then on it does not
 count as left in order, until `close_in_order` says so; which it must not while there are logs in it that
@@ -16,10 +10,8 @@ should have been recovered and were not.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from quorate.protocol.types import Uuid
 from quorate.storage.checkpoints import (
@@ -34,64 +26,15 @@ from quorate.storage.checkpoints import (
     store_checkpoint,
     store_clean_shutdown,
 )
+from quorate.storage.directory_names import DirectoryKind, PartitionDirectory, parse_name, renamed
 from quorate.storage.errors import StorageError, storage_errors
 from quorate.storage.files import File, Files, RemovesDirectories
 from quorate.storage.lock import lock_directory
 from quorate.storage.meta_properties import check_meta_properties, load_meta_properties
 
-__all__ = [
-    "DirectoryKind",
-    "LogDirectories",
-    "LogDirectory",
-    "PartitionDirectory",
-    "parse_name",
-    "renamed",
-]
+__all__ = ["LogDirectories", "LogDirectory"]
 
-_METADATA_NAME: Final = "__cluster_metadata-0"
-_NAME: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)")
-_RENAMED: Final = re.compile(r"([a-zA-Z0-9._-]+)-(\d+)\.([^\s.]+)-(delete|future|stray)")
-_NAME_CHARACTERS_MAX: Final = 255
 NO_BROKER_EPOCH: Final = -1
-
-
-class DirectoryKind(Enum):
-    """What a directory of a partition is."""
-
-    CURRENT = ""
-    DELETED = "delete"
-    FUTURE = "future"
-    STRAY = "stray"
-
-
-class PartitionDirectory(NamedTuple):
-    """A directory of a partition, by the name that it has."""
-
-    name: str
-    partition: PartitionName
-    kind: DirectoryKind
-
-
-def parse_name(name: str) -> PartitionDirectory | None:
-    """Whose directory it is; None if it is no partition's.
-
-    >>> parse_name("orders-2.c41f-delete")
-    PartitionDirectory(name='orders-2.c41f-delete', partition=..., kind=<DirectoryKind.DELETED: 'delete'>)
-    """
-    match = _RENAMED.fullmatch(name)
-    kind = DirectoryKind(match[4]) if match else DirectoryKind.CURRENT
-    match = match or _NAME.fullmatch(name)
-    if match is None or name == _METADATA_NAME:
-        return None
-    return PartitionDirectory(name, PartitionName(match[1], int(match[2])), kind)
-
-
-def renamed(partition: PartitionName, unique: Uuid, kind: DirectoryKind) -> str:
-    """What a directory is called that is not, or no longer, the current one. Long topics are cut: the rest
-    makes it unique."""
-    assert kind is not DirectoryKind.CURRENT
-    suffix = f"-{partition.partition}.{unique.hex()}-{kind.value}"
-    return partition.topic[: _NAME_CHARACTERS_MAX - len(suffix)] + suffix
 
 
 class LogDirectory:
@@ -101,11 +44,13 @@ class LogDirectory:
         self.path = path
         self.directory_id = directory_id
         self.was_closed_in_order = False
+        self.left_by_epoch: int | None = None  # of the broker that closed it in order, if it said
         # What the checkpoints say, of partitions that are here:
         self.recovery_points: dict[PartitionName, int] = {}
         self.start_offsets: dict[PartitionName, int] = {}
         self.high_watermarks: dict[PartitionName, int] = {}
         self.partitions: set[PartitionName] = set()  # whose replicas are here
+        self.futures: dict[PartitionName, PartitionDirectory] = {}  # whose replicas will be here
         self._closed_in_order: set[PartitionName] = set()  # and were not opened since
         self._suspects: set[PartitionName] = set()  # that were not, nor recovered since
         self._files = files
@@ -125,17 +70,26 @@ class LogDirectory:
             check_meta_properties(path, meta, cluster_id=cluster_id, node_id=node_id)
             made = cls(files, path, meta.directory_id, lock)
             made.was_closed_in_order = has_clean_shutdown(files, path)
+            if made.was_closed_in_order:
+                made.left_by_epoch = load_clean_shutdown(files, path)
             made.partitions = {one.partition for one in made.listing() if one.kind is DirectoryKind.CURRENT}
-            made.recovery_points = made._load(RECOVERY_POINTS_NAME)
-            made.start_offsets = made._load(START_OFFSETS_NAME)
-            made.high_watermarks = made._load(HIGH_WATERMARKS_NAME)
+            made._load_checkpoints()
         except StorageError:
             if lock is not None:
                 lock.close()
             raise
-        unopened = made._closed_in_order if made.was_closed_in_order else made._suspects
-        unopened.update(made.partitions)
+        for partition in made.partitions:
+            made._found(partition)
         return made
+
+    def _found(self, partition: PartitionName) -> None:
+        """There is a log, which nobody has opened yet."""
+        (self._closed_in_order if self.was_closed_in_order else self._suspects).add(partition)
+
+    def _load_checkpoints(self) -> None:
+        self.recovery_points = self._load(RECOVERY_POINTS_NAME)
+        self.start_offsets = self._load(START_OFFSETS_NAME)
+        self.high_watermarks = self._load(HIGH_WATERMARKS_NAME)
 
     def _load(self, name: str) -> dict[PartitionName, int]:
         """A checkpoint. What it says of a partition that was deleted must not be taken for that of another
@@ -164,20 +118,86 @@ class LogDirectory:
         """The log of a partition is open, and recovered."""
         self._suspects.discard(partition)
 
-    # Deleting
+    @property
+    def log_count(self) -> int:
+        """Replicas that are here, or will be."""
+        return len(self.partitions) + len(self.futures)
+
+    # Names
 
     async def rename(self, partition: PartitionName, unique: Uuid, kind: DirectoryKind) -> str:
         """Takes a partition away, durably, whose log is closed. The new name of its directory."""
+        name = self.take_name(partition, unique.hex(), kind)
+        await self.sync_names()
+        return name
+
+    def take_name(self, partition: PartitionName, unique: str, kind: DirectoryKind) -> str:
+        """The same, durable only after `sync_names`."""
         name = renamed(partition, unique, kind)
-        with storage_errors(self.path_of(partition)):
-            self._files.rename(self.path_of(partition), f"{self.path}/{name}")
-            await self._files.fsync_dir(self.path)
+        self._rename(str(partition), name)
         self.partitions.discard(partition)
+        self._forget(partition)
+        return name
+
+    def begin_future(self, partition: PartitionName, unique: Uuid) -> str:
+        """There will be a copy here. The path of its directory, which opening the log makes."""
+        assert partition not in self.partitions, f"{partition} is in {self.path}"
+        name = renamed(partition, unique.hex(), DirectoryKind.FUTURE)
+        self.futures[partition] = PartitionDirectory(name, partition, DirectoryKind.FUTURE, unique.hex())
+        return f"{self.path}/{name}"
+
+    async def drop_future(self, partition: PartitionName) -> str | None:
+        """Takes a copy away, durably, whose log is closed. The new name of its directory, if it had one."""
+        future = self.futures.pop(partition)
+        self._forget(partition)
+        with storage_errors(f"{self.path}/{future.name}"):
+            if not self._files.exists(f"{self.path}/{future.name}"):
+                return None
+        name = renamed(partition, future.unique, DirectoryKind.DELETED)
+        self._rename(future.name, name)
+        await self.sync_names()
+        return name
+
+    def give_name(self, partition: PartitionName) -> None:
+        """A copy is the replica now; durable after `sync_names`."""
+        self._rename(self.futures.pop(partition).name, str(partition))
+        self.partitions.add(partition)
+
+    async def sync_names(self) -> None:
+        with storage_errors(self.path):
+            await self._files.fsync_dir(self.path)
+
+    def _rename(self, name: str, new_name: str) -> None:
+        with storage_errors(f"{self.path}/{name}"):
+            self._files.rename(f"{self.path}/{name}", f"{self.path}/{new_name}")
+
+    def _forget(self, partition: PartitionName) -> None:
         self._closed_in_order.discard(partition)
         self._suspects.discard(partition)
         for offsets in (self.recovery_points, self.start_offsets, self.high_watermarks):
             offsets.pop(partition, None)
-        return name
+
+    # Copies that a process has left behind
+
+    def keep_future(self, future: PartitionDirectory) -> None:
+        """A copy can be gone on with."""
+        self.futures[future.partition] = future
+        self._found(future.partition)
+
+    async def finish_move(self, future: PartitionDirectory) -> None:
+        """Gives a copy its name that has replaced the one elsewhere. What the checkpoints say of it was
+        written before that."""
+        self.keep_future(future)
+        self.give_name(future.partition)
+        await self.sync_names()
+        self._load_checkpoints()
+
+    async def discard(self, future: PartitionDirectory) -> None:
+        """Takes a copy away that is one too many."""
+        self._rename(future.name, renamed(future.partition, future.unique, DirectoryKind.DELETED))
+        await self.sync_names()
+
+    # Deleting
 
     def delete(self, name: str) -> None:
         """Deletes the files of a directory that was renamed. If that is cut short, it can be done again."""
@@ -239,6 +259,8 @@ class LogDirectories:
     ) -> None:
         self.online = list(online)
         self.offline = dict(offline)
+        self._failed: list[LogDirectory] = []  # since they were opened
+        self._ids = {one.path: one.directory_id for one in online}
         self.previous_broker_epoch = previous_epoch
         """Of the broker that left all of them in order; -1 if none did."""
 
@@ -268,7 +290,9 @@ class LogDirectories:
                         raise
                     offline[path] = str(error)
             _check_together(online, offline)
-            previous_epoch = NO_BROKER_EPOCH if offline else _agreed_epoch(files, online)
+            await _finish_moves(online, offline)
+            _check_together(online, offline)
+            previous_epoch = NO_BROKER_EPOCH if offline else _agreed_epoch(online)
         except StorageError:
             for directory in online:
                 directory.close()
@@ -283,7 +307,16 @@ class LogDirectories:
         """Where a new replica goes: the directory with the fewest, the first of several."""
         if not self.online:
             raise StorageError(", ".join(self.offline), "no log directory is online")
-        return min(self.online, key=lambda one: len(one.partitions))
+        return min(self.online, key=lambda one: one.log_count)
+
+    def future_of(self, partition: PartitionName) -> LogDirectory | None:
+        """The directory that a copy of a partition is in, or will be."""
+        return next((one for one in self.online if partition in one.futures), None)
+
+    def id_of_path(self, path: str) -> Uuid | None:
+        """The id of the directory that a file or directory is in, even if it has failed since it was opened;
+        None if it was not, or has none."""
+        return next((one for at, one in self._ids.items() if f"{path}/".startswith(f"{at}/")), None)
 
     def of_path(self, path: str) -> LogDirectory | None:
         """The directory in use that a file or directory is in."""
@@ -294,9 +327,10 @@ class LogDirectories:
         if directory in self.online:
             self.online.remove(directory)
             self.offline[directory.path] = reason
+            self._failed.append(directory)
 
     def close(self) -> None:
-        for directory in self.online:
+        for directory in (*self.online, *self._failed):
             directory.close()
 
 
@@ -317,8 +351,36 @@ def _check_together(online: Sequence[LogDirectory], offline: Mapping[str, str]) 
                 raise StorageError(directory.path_of(partition), f"{partition} is in {other} as well")
 
 
-def _agreed_epoch(files: Files, online: Sequence[LogDirectory]) -> int:
+async def _finish_moves(online: list[LogDirectory], offline: dict[str, str]) -> None:
+    """Copies that have replaced the replica elsewhere, and have not got its name yet, get it. Of other copies
+    at most one of each partition stays, and none beside the replica itself: they can be made again."""
+    listings = {directory: directory.listing() for directory in online}
+    every = [one for listing in listings.values() for one in listing]
+    current = {one.partition for one in every if one.kind is DirectoryKind.CURRENT}
+    replaced = {(one.partition, one.unique) for one in every if one.kind is DirectoryKind.DELETED}
+    kept: set[PartitionName] = set()
+    for directory, listing in listings.items():
+        futures = [one for one in listing if one.kind is DirectoryKind.FUTURE]
+        finished = [
+            one for one in futures if one.partition not in current and (one.partition, one.unique) in replaced
+        ]
+        try:
+            for one in finished:
+                await directory.finish_move(one)
+            for one in [one for one in futures if one not in finished]:
+                if one.partition in directory.partitions or one.partition in kept:
+                    await directory.discard(one)
+                else:
+                    directory.keep_future(one)
+                    kept.add(one.partition)
+        except StorageError as error:
+            directory.close()
+            online.remove(directory)
+            offline[directory.path] = str(error)
+
+
+def _agreed_epoch(online: Sequence[LogDirectory]) -> int:
     """The broker epoch that all directories were left in order with."""
-    epochs = {load_clean_shutdown(files, directory.path) for directory in online}
+    epochs = {directory.left_by_epoch for directory in online}
     epoch = epochs.pop()
     return epoch if epoch is not None and not epochs else NO_BROKER_EPOCH
