@@ -7,16 +7,17 @@
     Dead                 deleted, or given up because another broker coordinates it now
 
 Theory of operation. A member *joins* and waits. The answers leave together once everybody is there, or once
-the time to come back is over: that is the beginning of a *generation*, whose number only goes up. Every member
-hears the number and who leads; the leader alone hears who is in the group, and what each says about itself.
-Then everybody *syncs*: the leader brings the assignment of all, the others wait for theirs. The coordinator
-never looks into an assignment. It writes the generation with its assignments to the log, and only then is the
-group stable. Nothing else of all this is written, but that a group is empty and that a static member was
-replaced; so the next coordinator finds the last generation that was complete.
+the time to come back is over: that is the beginning of a *generation*, whose number only goes up. Every
+member hears the number and who leads; the leader alone hears who is in the group, and what each says about
+itself. Then everybody *syncs*: the leader brings the assignment of all, the others wait for theirs. The
+coordinator never looks into an assignment. It writes the generation with its assignments to the log, and only
+then is the group stable. Nothing else of all this is written, but that a group is empty and that a static
+member was replaced; so the next coordinator finds the last generation that was complete.
 
-From then on members send *heartbeats*. Whoever is silent for longer than its session time-out is put out. When
-a member comes, goes, or wants something else, the group prepares again: the next heartbeat of each member is
-answered REBALANCE_IN_PROGRESS, and it joins anew. A heartbeat while the leader still works is an ordinary one.
+From then on members send *heartbeats*. Whoever is silent for longer than its session time-out is put out.
+When a member comes, goes, or wants something else, the group prepares again: the next heartbeat of each
+member is answered REBALANCE_IN_PROGRESS, and it joins anew. A heartbeat while the leader still works is an
+ordinary one.
 
 An empty group waits a little for more members before its first generation, since they tend to start together.
 

@@ -74,6 +74,25 @@ class Deadlines(Generic[K]):
         expired.sort(key=lambda entry: entry[:2])
         return [key for _, _, key in expired]
 
+    def take(self, now_ms: float) -> K | None:
+        """The key whose deadline came first; None if none has come. It is forgotten with this.
+
+        Whoever takes one at a time never sees a deadline that was moved or cancelled because of another.
+        """
+        while self._queue and self._queue[0][0] <= now_ms:
+            queued_ms, _, key = self._queue[0]
+            is_latest = self._queued_ms.get(key) == queued_ms
+            self._dequeue()
+            due_ms = self._due_ms.get(key)
+            if due_ms is None or not is_latest:
+                continue
+            if due_ms > queued_ms:
+                self._enqueue(key, due_ms)
+                continue
+            del self._due_ms[key]
+            return key
+        return None
+
     def _enqueue(self, key: K, due_ms: float) -> None:
         self._sequence += 1
         self._queued_ms[key] = due_ms

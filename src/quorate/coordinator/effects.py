@@ -3,8 +3,8 @@
 The host carries out one step before it begins the next: it appends the records in one batch and gives them
 to the state's `apply`, all without waiting. The answers leave once the batch is committed; what goes without
 records leaves at once, unless `reads_uncommitted`. If the append is refused nothing was applied: the host
-asks the state's `append_refused` what to do instead. If the leadership is lost, the whole state is dropped, and
-with it every answer that still waits.
+asks the state's `append_refused` what to do instead. If the leadership is lost, the whole state is dropped,
+and with it every answer that still waits.
 
 A request is known by its ticket until it is answered. Some are answered long after they came: a join waits
 for the other members, a sync for the leader's assignment.
