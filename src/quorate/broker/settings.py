@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from quorate.coordinator.settings import GroupSettings
+
 __all__ = ["BrokerSettings"]
 
 
@@ -26,4 +28,11 @@ class BrokerSettings:
     fetch_sessions_max: int = 1000
     producer_id_expiration_ms: int = 86_400_000
     validates_records: bool = True
+    replica_selector_class: str = ""
+    has_authorizer: bool = False  # somebody who says who may do what
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
+    groups: GroupSettings = field(default_factory=GroupSettings)
+    offsets_topic_partitions: int = 50
+    offsets_topic_replication_factor: int = 3
+    offsets_topic_segment_bytes: int = 100 << 20
+    offsets_commit_timeout_ms: int = 5_000

@@ -15,10 +15,14 @@ from typing import Any, Final
 
 from quorate.broker.fetcher import FetcherSettings
 from quorate.broker.lifecycle import LifecycleSettings
+from quorate.broker.quotas_rates import Window
+from quorate.broker.replica_selection import SELECTORS
 from quorate.broker.settings import BrokerSettings
 from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic_defaults
 from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
+from quorate.coordinator.settings import KEYS as GROUP_KEYS
+from quorate.coordinator.settings import GroupSettings
 from quorate.net.budget import Budget
 from quorate.net.limits import Limits
 from quorate.node.logs import FORMATS, LEVELS
@@ -148,6 +152,12 @@ def _servers(text: str) -> tuple[tuple[str, int], ...]:
     return servers
 
 
+_GROUPS: Final = GroupSettings()
+MIGRATION_POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
+GROUP_NUMBERS: Final = {
+    key: default for key, field in GROUP_KEYS.items() if isinstance(default := getattr(_GROUPS, field), int)
+}
+
 _QUORUM: Final = "controller.quorum."
 _DEFAULTS: Final = QuorumSettings()
 
@@ -207,7 +217,20 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "auto.create.topics.enable": _boolean(True),
     "fetch.max.bytes": _at_least(1024, 55 << 20),
     "max.incremental.fetch.session.cache.slots": _at_least(0, 1000),
+    "replica.selector.class": Setting(_one_of(*SELECTORS), " or ".join(SELECTORS[1:]), ""),
+    "quota.window.num": _at_least(1, 11),
+    "quota.window.size.seconds": _at_least(1, 1),
+    "replication.quota.window.num": _at_least(1, 11),
+    "replication.quota.window.size.seconds": _at_least(1, 1),
     "producer.id.expiration.ms": _at_least(1, 86_400_000),
+    **{key: _at_least(0, default) for key, default in GROUP_NUMBERS.items()},
+    "group.consumer.migration.policy": Setting(
+        _one_of(*MIGRATION_POLICIES), " or ".join(MIGRATION_POLICIES), "bidirectional"
+    ),
+    "offsets.topic.num.partitions": _at_least(1, 50),
+    "offsets.topic.replication.factor": Setting(_integer(1, 64), "a number from 1 to 64", 3),
+    "offsets.topic.segment.bytes": _at_least(1, 100 << 20),
+    "offsets.commit.timeout.ms": _at_least(1, 5000),
     "quorate.produce.validation": Setting(_validation, "records or header", "records"),
     "quorate.events.publish": _boolean(True),
     "quorate.events.settle.ms": _ms(30_000),
@@ -358,7 +381,23 @@ class NodeConfig:
             fetch_sessions_max=self["max.incremental.fetch.session.cache.slots"],
             producer_id_expiration_ms=self["producer.id.expiration.ms"],
             validates_records=self["quorate.produce.validation"] == "records",
+            replica_selector_class=self["replica.selector.class"],
             topic_defaults=self.topic_defaults,
+            groups=GroupSettings(**{field: self[key] for key, field in GROUP_KEYS.items()}),
+            offsets_topic_partitions=self["offsets.topic.num.partitions"],
+            offsets_topic_replication_factor=self["offsets.topic.replication.factor"],
+            offsets_topic_segment_bytes=self["offsets.topic.segment.bytes"],
+            offsets_commit_timeout_ms=self["offsets.commit.timeout.ms"],
+        )
+
+    @property
+    def quota_window(self) -> Window:
+        return Window(self["quota.window.num"], self["quota.window.size.seconds"] * 1000)
+
+    @property
+    def replication_quota_window(self) -> Window:
+        return Window(
+            self["replication.quota.window.num"], self["replication.quota.window.size.seconds"] * 1000
         )
 
     @property

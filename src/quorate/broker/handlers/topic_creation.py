@@ -34,33 +34,40 @@ class InternalTopic:
     configs: Mapping[str, str] = field(default_factory=dict)
 
 
-INTERNAL_TOPICS: Final[Mapping[str, InternalTopic]] = {
-    "__consumer_offsets": InternalTopic(
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": _SEGMENT_BYTES,
-        }
-    ),
-    "__transaction_state": InternalTopic(
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "uncompressed",
-            "min.insync.replicas": "2",
-            "segment.bytes": _SEGMENT_BYTES,
-            "unclean.leader.election.enable": "false",
-        }
-    ),
-    "__share_group_state": InternalTopic(
-        configs={
-            "cleanup.policy": "delete",
-            "compression.type": "uncompressed",
-            "min.insync.replicas": "2",
-            "retention.ms": "-1",
-            "segment.bytes": _SEGMENT_BYTES,
-        }
-    ),
-}
+INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+def _internal_topics(settings: BrokerSettings) -> Mapping[str, InternalTopic]:
+    """What each of them is made with."""
+    return {
+        "__consumer_offsets": InternalTopic(
+            settings.offsets_topic_partitions,
+            settings.offsets_topic_replication_factor,
+            {
+                "cleanup.policy": "compact",
+                "compression.type": "producer",
+                "segment.bytes": str(settings.offsets_topic_segment_bytes),
+            },
+        ),
+        "__transaction_state": InternalTopic(
+            configs={
+                "cleanup.policy": "compact",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": "2",
+                "segment.bytes": _SEGMENT_BYTES,
+                "unclean.leader.election.enable": "false",
+            }
+        ),
+        "__share_group_state": InternalTopic(
+            configs={
+                "cleanup.policy": "delete",
+                "compression.type": "uncompressed",
+                "min.insync.replicas": "2",
+                "retention.ms": "-1",
+                "segment.bytes": _SEGMENT_BYTES,
+            }
+        ),
+    }
 
 
 class TopicCreation:
@@ -70,11 +77,10 @@ class TopicCreation:
         self,
         settings: BrokerSettings,
         forwarder: Forwarder,
-        internal: Mapping[str, InternalTopic] = INTERNAL_TOPICS,
     ) -> None:
         self._settings = settings
         self._forwarder = forwarder
-        self._internal = internal
+        self._internal = _internal_topics(settings)
         self._names: set[str] = set()  # on their way
         self._tasks: set[asyncio.Task[None]] = set()
         self._logger = logging.getLogger(f"quorate.broker.{settings.broker_id}")
