@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from quorate.broker.partition import Partition
+from quorate.broker.throttled_replication import ReplicationThrottle
 from quorate.client.errors import code_of
 from quorate.client.fetch_session import FetchSession, Row
 from quorate.client.metadata import TopicPartition as Place
@@ -69,6 +70,12 @@ class _Followed:
     epoch: int
     resume_at_ms: float = 0.0  # nothing is asked for before
     has_failed: bool = False  # until there is new metadata
+    is_in_sync: bool = False  # it has everything that was committed when the leader answered last
+
+    @property
+    def is_throttled(self) -> bool:
+        """Whether the topic lists it among those who may only take so much."""
+        return self.partition.key.partition_id in self.partition.config.throttled_as_follower
 
 
 class Fetchers:
@@ -82,7 +89,9 @@ class Fetchers:
         address_of: Callable[[int], Address | None],
         broker_epoch: Callable[[], int],
         offline: Callable[[Partition, StorageError], None],
+        throttle: ReplicationThrottle | None = None,
     ) -> None:
+        self.throttle = ReplicationThrottle() if throttle is None else throttle
         self.broker_id = broker_id
         self.connections = connections
         self.settings = settings
@@ -158,6 +167,7 @@ class _Fetcher:
             due = [
                 one for one in self._followed.values() if not one.has_failed and one.resume_at_ms <= now_ms
             ]
+            due = self._within_throttle(due, now_ms)
             if not due:
                 await self._rest(now_ms)
                 continue
@@ -167,6 +177,21 @@ class _Fetcher:
                 self._logger.debug("fetch from leader=%d failed: %s", self._leader_id, error)
                 self._wake.clear()
                 await self._rest_ms(self._all.settings.backoff_ms)
+
+    def _within_throttle(self, due: list[_Followed], now_ms: float) -> list[_Followed]:
+        """Without those that must not take more for now, who are looked at again when they may."""
+        throttle = self._all.throttle
+        delay_ms = throttle.delay_ms(now_ms)
+        if delay_ms <= 0:
+            return due
+        allowed = []
+        for one in due:
+            if one.is_in_sync or not one.is_throttled:
+                allowed.append(one)
+            else:
+                throttle.held_up += 1
+                one.resume_at_ms = now_ms + min(delay_ms, self._all.settings.backoff_ms)
+        return allowed
 
     async def _rest(self, now_ms: float) -> None:
         """Until the next partition may be asked for again, or there is a new one."""
@@ -281,6 +306,9 @@ class _Fetcher:
             offset = await partition.begin_with(offset, view)
             if self._is_followed(followed):
                 partition.append_fetched(followed.epoch, offset, view, data.high_watermark)
+                followed.is_in_sync = partition.log.end_offset >= data.high_watermark
+                if len(view) and followed.is_throttled:
+                    self._all.throttle.record(len(view), asyncio.get_running_loop().time() * 1000)
                 if data.log_start_offset > partition.log.start_offset:
                     await partition.start_at(data.log_start_offset)
                 return True

@@ -31,6 +31,7 @@ class Follower:
     fetched_ms: float = NEVER
     leader_end_offset: int = -1  # the leader's end when it fetched last
     broker_epoch: int = -1
+    told_high_watermark: int = -1  # with the last answer
 
     def is_caught_up(self, leader_end_offset: int, now_ms: float, lag_ms_max: float) -> bool:
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max

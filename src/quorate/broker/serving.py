@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING
 
 from quorate.broker.control_plane import ControlPlane
 from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.isr_proposals import IsrProposals
+from quorate.broker.quotas import Quotas
 from quorate.broker.replicas import Replicas
 from quorate.broker.settings import BrokerSettings
+from quorate.broker.throttled_replication import ReplicationThrottle
 from quorate.metadata.image import ClusterImage
 from quorate.net.routes import RequestContext
 
@@ -48,6 +50,8 @@ class Broker:
     wall_ms: Callable[[], int]
     current_image: Callable[[], ClusterImage]
     broker_epoch: Callable[[], int]
+    quotas: Quotas = field(default_factory=Quotas)
+    leader_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
 
     @property
     def image(self) -> ClusterImage:

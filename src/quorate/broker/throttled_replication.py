@@ -16,8 +16,10 @@ from typing import Final
 
 from quorate.broker.quotas_rates import Rate, Window, span_of_replicas
 
-__all__ = ["NO_REPLICAS", "ReplicationThrottle", "throttled_partitions"]
+__all__ = ["FOLLOWER_RATE", "LEADER_RATE", "NO_REPLICAS", "ReplicationThrottle", "throttled_partitions"]
 
+LEADER_RATE: Final = "leader.replication.throttled.rate"
+FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
 UNLIMITED: Final = float((1 << 63) - 1)  # what Kafka writes for it
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from quorate.broker.throttled_replication import NO_REPLICAS, throttled_partitions
 from quorate.controller.config_definitions import TOPIC_CONFIGS
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
 from quorate.storage.limits import LogConfig
@@ -27,6 +28,8 @@ class TopicConfig:
     min_isr: int
     retention_ms: int
     retention_bytes: int
+    throttled_as_leader: Collection[int] = NO_REPLICAS  # partitions whose replica on this broker is listed
+    throttled_as_follower: Collection[int] = NO_REPLICAS
 
 
 def topic_config(image: ClusterImage, topic: str, broker_id: int, file: Mapping[str, str]) -> TopicConfig:
@@ -66,6 +69,10 @@ def topic_config(image: ClusterImage, topic: str, broker_id: int, file: Mapping[
         min_isr=int(value("min.insync.replicas")),
         retention_ms=int(value("retention.ms")),
         retention_bytes=int(value("retention.bytes")),
+        throttled_as_leader=throttled_partitions(value("leader.replication.throttled.replicas"), broker_id),
+        throttled_as_follower=throttled_partitions(
+            value("follower.replication.throttled.replicas"), broker_id
+        ),
     )
 
 

@@ -25,15 +25,18 @@ from quorate.broker.kraft_changes import KraftChanges
 from quorate.broker.lifecycle import Lifecycle, State, Stop
 from quorate.broker.listeners import address_of
 from quorate.broker.partition import Partition, Surroundings
+from quorate.broker.quotas import Quotas
 from quorate.broker.replicas import Replicas
 from quorate.broker.serving import Broker
+from quorate.broker.throttled_replication import FOLLOWER_RATE, LEADER_RATE, ReplicationThrottle
+from quorate.broker.throttling import Throttling
 from quorate.controller.events import Event
 from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.metadata.touched import Touched
 from quorate.net.connections import Address, Connections
-from quorate.net.routes import Handler, RequestContext
+from quorate.net.routes import Handler, RequestContext, throttle_time_ms
 from quorate.net.server import Server
 from quorate.node.admin_view import BrokerStatus, ReplicaCounts
 from quorate.node.broker_metrics import (
@@ -52,6 +55,7 @@ from quorate.node.host import Host
 from quorate.node.log_shelf import DirectoryShelf
 from quorate.node.membership import Membership
 from quorate.node.metrics import NodeMetrics
+from quorate.node.quota_metrics import QuotaMetrics
 from quorate.node.replica import Replica
 from quorate.protocol.api.brokers import BrokerRegistrationRequest
 from quorate.protocol.api.connection import RequestHeader
@@ -95,12 +99,19 @@ class BrokerRole:
         self._is_stopping = False
         self.settings = config.broker_settings(replica.cluster_id)
         self.configs = DynamicConfig(self.settings.broker_id, config.properties)
+        self.quotas = Quotas(config.quota_window)
+        self.leader_throttle = ReplicationThrottle(config.replication_quota_window)
+        self.follower_throttle = ReplicationThrottle(config.replication_quota_window)
+        self.configs.when_changed(self._set_throttles, LEADER_RATE, FOLLOWER_RATE)
+        self._set_throttles()
         self.incarnation_id = Uuid(host.random.randbytes(16))
         self.ports: dict[str, int] = {}  # by listener, once it listens
         self.membership: Membership | None = None
         self.replicas: Replicas | None = None
         state.when_applied.append(lambda _: self._applied.set())
         metrics.sources.append(BrokerMetrics(self, self._traffic, self._isr_counts))
+        throttles = {"leader": self.leader_throttle, "follower": self.follower_throttle}
+        metrics.sources.append(QuotaMetrics(self.quotas, throttles, self._now_ms))
 
     async def run(self) -> Stop:
         """Serves until it is let go. Raises what ended it otherwise."""
@@ -198,6 +209,7 @@ class BrokerRole:
             self._address_of,
             self._broker_epoch,
             self._take_offline,
+            self.follower_throttle,
         )
 
         def compare_directories(partition: Partition, state: PartitionState) -> None:
@@ -216,6 +228,8 @@ class BrokerRole:
             wall_ms=host.wall_ms,
             current_image=lambda: self._state.image,
             broker_epoch=self._broker_epoch,
+            quotas=self.quotas,
+            leader_throttle=self.leader_throttle,
         )
         return broker, proposals, fetchers
 
@@ -228,11 +242,14 @@ class BrokerRole:
         closing.push_async_callback(routes.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
-            self._metrics.meters.measure(table, self._traffic.notes)
+            settle = Throttling(self.quotas, self._now_ms).settle
+            self._metrics.meters.measure(table, self._traffic.notes, settle)
             server = Server(
                 listener.name,
                 table,
                 limits=self._config.limits,
+                throttle_time_ms=throttle_time_ms,
+                connection_delay_ms=lambda host: self.quotas.connections.charge(host, self._now_ms()),
                 budget=self.budget,
                 when_queued=self._metrics.meters.queued,
             )
@@ -305,6 +322,8 @@ class BrokerRole:
             elif self._image is not image:
                 found = changes.between(self._image, image)
             else:
+            if self._image is not image or image.touched is None or image.touched.quotas:
+                self.quotas.update(image.quotas)
                 assert image.touched is not None
                 found = changes.since(image, image.touched)
             # Nothing may be awaited before this: what is applied from now on is noted for the next time.
@@ -374,6 +393,10 @@ class BrokerRole:
         return count_replicas(self.replicas or (), self._state.image, self.settings.broker_id)
 
     def listeners(self) -> Sequence[Server]:
+    def _set_throttles(self) -> None:
+        self.leader_throttle.limit = self.configs[LEADER_RATE]
+        self.follower_throttle.limit = self.configs[FOLLOWER_RATE]
+
         return self._servers
 
     def _now_ms(self) -> float:

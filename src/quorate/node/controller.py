@@ -12,6 +12,7 @@ from contextlib import AsyncExitStack
 
 from quorate.controller.decision import Asker
 from quorate.net.connections import Connections
+from quorate.net.routes import throttle_time_ms
 from quorate.net.server import Server
 from quorate.node.account import Account, View
 from quorate.node.admin import AdminRoutes
@@ -63,7 +64,7 @@ class ControllerRole:
         """Begins to be reachable, for controllers and brokers."""
         config, listener = self._config, self._config.controller_listener
         routes = ControllerRoutes(self._replica, self.desk, self._state, self._settings, self._metrics)
-        server = Server(listener.name, routes.table, limits=config.limits)
+        server = Server(listener.name, routes.table, limits=config.limits, throttle_time_ms=throttle_time_ms)
         await server.start(listener.host or None, listener.port)
         closing.push_async_callback(server.close, timeout_ms=1000)
         self._logger.info("listening listener=%s port=%d", listener.name, server.port)

@@ -27,7 +27,7 @@ from quorate.protocol.message import Request, Response
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["BOUNDS_MS", "Durations", "Note", "RequestMeters", "RequestTimes"]
+__all__ = ["BOUNDS_MS", "Durations", "Note", "RequestMeters", "RequestTimes", "Settle"]
 
 BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
@@ -35,6 +35,9 @@ _NETWORK: Final = "kafka_network_requestmetrics_"
 
 # Is told of a request that was answered, with its answer.
 Note = Callable[[RequestHeader, Any, Any], None]
+# The same, with who asked and for how long the handler was at work: before the answer leaves, so that it can
+# still say what follows from that.
+Settle = Callable[[RequestContext, RequestHeader, Any, Any, float], None]
 
 
 class Durations:
@@ -119,8 +122,13 @@ class RequestMeters:
         self.times: dict[type[Request], RequestTimes] = {}
         self._by_route_id: dict[int, RequestTimes] = {}
 
-    def measure(self, table: RouteTable, notes: Mapping[type[Request], Note] | None = None) -> None:
-        """`notes` are told of the requests of their kinds."""
+    def measure(
+        self,
+        table: RouteTable,
+        notes: Mapping[type[Request], Note] | None = None,
+        settle: Settle | None = None,
+    ) -> None:
+        """`notes` are told of the requests of their kinds, `settle` of all."""
         clock = asyncio.get_running_loop().time if self._clock is None else self._clock
         for at, (handler, response_cls) in table.by_route_id.items():
             cls, version = request_class(at >> 16), at & 0xFFFF
@@ -128,7 +136,8 @@ class RequestMeters:
             times = self.times.setdefault(cls, RequestTimes())
             self._by_route_id[at] = times
             note = (notes or {}).get(cls)
-            table.by_route_id[at] = _measured(handler, response_cls, count, times, clock, note), response_cls
+            measured = _measured(handler, response_cls, count, times, clock, note, settle)
+            table.by_route_id[at] = measured, response_cls
 
     def queued(self, route_id: int, waited_ms: float) -> None:
         """A request that waited for its turn is going to be handled next."""
@@ -179,6 +188,7 @@ def _measured(
     times: RequestTimes,
     clock: Callable[[], float],
     note: Note | None,
+    settle: Settle | None,
 ) -> Handler:
     observe_at_once = times.at_once.observe
 
@@ -196,12 +206,17 @@ def _measured(
                 observe_at_once(local_ms)
             if note is not None:
                 note(header, request, answer)
+            if settle is not None:
+                settle(context, header, request, answer, local_ms)
             return answer
         times.waited_ms = 0.0
         running = asyncio.ensure_future(answer)
         running.add_done_callback(
             partial(_answered, times, clock, note, header, request, waited_ms, local_ms, clock())
         )
+        if settle is not None:
+            # Before the connection hears of the answer: it has yet to ask for that.
+            running.add_done_callback(partial(_settle, settle, context, header, request, local_ms))
         return running
 
     return handle
@@ -224,6 +239,18 @@ def _answered(
     times.observe(waited_ms, local_ms, (clock() - begun) * 1000)
     if note is not None:
         note(header, request, running.result())
+
+
+def _settle(
+    settle: Settle,
+    context: RequestContext,
+    header: RequestHeader,
+    request: Any,
+    local_ms: float,
+    running: asyncio.Future[Answer],
+) -> None:
+    if not running.cancelled() and running.exception() is None:
+        settle(context, header, request, running.result(), local_ms)
 
 
 def _name(cls: type[Request]) -> str:

@@ -18,7 +18,9 @@ from typing import Final
 from quorate.broker.fetch_sessions import FetchRound, FetchSessions, Wanted
 from quorate.broker.handlers.whereabouts import LEADER_ERRORS, Leaders, replica_by_id, replica_named
 from quorate.broker.partition import Isolation, Partition
+from quorate.broker.replica_selection import NO_PREFERENCE, RACK_AWARE, closest_replica
 from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.broker.throttling import charge_fetch
 from quorate.broker.waiting import DataWait
 from quorate.net.routes import Answer, RequestContext
 from quorate.protocol.api.connection import RequestHeader
@@ -39,6 +41,7 @@ _ANY_REPLICA_SINCE: Final = 11
 _STORAGE_ERRORS_SINCE: Final = 6
 _REPLICA_STATE_SINCE: Final = 15
 _LEADERS_SINCE: Final = 16
+_PARTITION_BYTES: Final = 40  # of an answer, around the records of a partition, about
 
 # What is wrong before anything is read. It does not keep the rest of a request from waiting for data.
 _BEFORE_READING: Final = frozenset(
@@ -65,6 +68,7 @@ class _Found:
         "leader_epoch",
         "log_start_offset",
         "partition",
+        "preferred",
         "records",
         "wanted",
     )
@@ -78,6 +82,7 @@ class _Found:
         self.last_stable_offset = -1
         self.log_start_offset = -1
         self.diverging: EpochEnd | None = None
+        self.preferred = NO_PREFERENCE  # the replica to read from instead
         self.records: FileRange | None = None
         self.aborted: list[AbortedTransaction] | None = None
 
@@ -99,21 +104,37 @@ class FetchHandler:
         except ApiError as error:
             return _refused(error)
         fetch = _Fetch(self._broker, context, version, request, replica_id, broker_epoch, wanted)
+        begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
         fetch.read(has_arrived=True)
         if fetch.is_answerable:
-            return self._answer(fetch)
-        return self._when_there_is_enough(fetch)
+            return self._answer(fetch, context, begun_ms)
+        return self._when_there_is_enough(fetch, context)
 
-    async def _when_there_is_enough(self, fetch: _Fetch) -> Answer:
+    async def _when_there_is_enough(self, fetch: _Fetch, context: RequestContext) -> Answer:
         await fetch.wait()
+        begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
         fetch.read(has_arrived=False)
-        return self._answer(fetch)
+        return self._answer(fetch, context, begun_ms)
 
-    def _answer(self, fetch: _Fetch) -> FetchResponse:
+    def _answer(self, fetch: _Fetch, context: RequestContext, begun_ms: float) -> FetchResponse:
+        """`begun_ms` is when the work on it began, if that counts for a quota; waiting does not."""
+        quotas = self._broker.quotas
+        throttle_ms = 0
+        if fetch.is_follower:
+            fetch.note_replicated()
+        elif quotas.fetch.is_set or quotas.request.is_set:
+            now_ms = self._broker.now_ms()
+            local_ms = now_ms - begun_ms if begun_ms else 0.0
+            throttle_ms = charge_fetch(quotas, context, fetch.size_bytes, local_ms, now_ms)
         try:
-            session_id = self.sessions.end(fetch.wanted)
+            if throttle_ms and not fetch.wanted.is_incremental:
+                session_id = 0  # none is opened for it
+            else:
+                session_id = self.sessions.end(fetch.wanted)
         except ApiError as error:
             return _refused(error)
+        if throttle_ms:
+            return FetchResponse(session_id=session_id, responses=[], throttle_time_ms=throttle_ms)
         return fetch.answer(session_id)
 
 
@@ -149,9 +170,9 @@ class _Fetch:
         self._version = version
         self._replica_id = replica_id
         self._broker_epoch = broker_epoch
-        self._is_follower = replica_id >= 0
+        self.is_follower = replica_id >= 0
         is_consumer = replica_id == _CONSUMER
-        self._needs_leader = self._is_follower or (is_consumer and version < _ANY_REPLICA_SINCE)
+        self._needs_leader = self.is_follower or (is_consumer and version < _ANY_REPLICA_SINCE)
         if not is_consumer:
             self._isolation = Isolation.END
         elif request.isolation_level == _READ_COMMITTED:
@@ -160,6 +181,11 @@ class _Fetch:
             self._isolation = Isolation.COMMITTED
         self._max_wait_ms = request.max_wait_ms
         self._max_bytes = max(0, min(request.max_bytes, broker.settings.fetch_max_bytes))
+        if broker.quotas.fetch.is_set and not self.is_follower:
+            most = broker.quotas.fetch.most_at_once(context.principal, context.client_id, broker.now_ms())
+            self._max_bytes = self._max_bytes if most is None else min(self._max_bytes, int(most))
+        self._selects = broker.settings.replica_selector_class == RACK_AWARE
+        self._rack = request.rack_id if self._selects and is_consumer else ""
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._readable: dict[str, bool] = {}
         self._found: list[_Found] = []
@@ -189,17 +215,26 @@ class _Fetch:
         partition.check_epoch(wanted.leader_epoch)
         if self._needs_leader:
             leading = partition.leadership()
-            if self._is_follower and self._replica_id not in leading.followers:
+            if self.is_follower and self._replica_id not in leading.followers:
                 reason = f"broker {self._replica_id} has no replica of {partition.key}"
                 raise ApiError(_stranger_error(wanted), reason)
         found.leader_epoch = partition.leader_epoch
         log, offset = partition.log, wanted.offset
+        if self._rack and partition.leading is not None:
+            found.preferred = closest_replica(
+                partition.leading, self._broker.image, self._context.listener, self._rack, offset
+            )
+            if found.preferred != NO_PREFERENCE:
+                found.high_watermark = partition.high_watermark
+                found.last_stable_offset = partition.last_stable_offset
+                found.log_start_offset = log.start_offset
+                return
         diverging = self._divergence(partition, wanted)
         if diverging is None:
             if not log.start_offset <= offset <= log.end_offset:
                 reason = f"{partition.key} has offsets {log.start_offset} to {log.end_offset}, not {offset}"
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
-            if self._is_follower and has_arrived:
+            if self.is_follower and has_arrived:
                 self._hear_follower(partition, wanted)
         found.high_watermark = partition.high_watermark
         found.last_stable_offset = partition.last_stable_offset
@@ -217,11 +252,11 @@ class _Fetch:
         return replica_named(broker, wanted.topic, wanted.partition_id)
 
     def _may_read(self, wanted: Wanted) -> bool:
-        topic = "" if self._is_follower else self._topic_name(wanted)
+        topic = "" if self.is_follower else self._topic_name(wanted)
         may_read = self._readable.get(topic)
         if may_read is None:
             authorize, context = self._broker.authorize, self._context
-            if self._is_follower:
+            if self.is_follower:
                 may_read = authorize(context, Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, "kafka-cluster")
             else:
                 may_read = not topic or authorize(context, Operation.READ, ResourceKind.TOPIC, topic)
@@ -259,7 +294,18 @@ class _Fetch:
         if proposal is not None:
             broker.proposals.add(partition, proposal)
 
+    def _is_throttled(self, partition: Partition) -> bool:
+        """Whether a follower gets nothing for now; those in sync always get what there is."""
+        key, config, leading = partition.key, partition.config, partition.leading
+        if key.partition_id not in config.throttled_as_leader or leading is None:
+            return False
+        throttle = self._broker.leader_throttle
+        return self._replica_id not in leading.isr and throttle.is_exceeded(self._broker.now_ms())
+
     def _find_records(self, found: _Found, partition: Partition, left_bytes: int, at_least_one: bool) -> None:
+        if self.is_follower and partition.config.throttled_as_leader and self._is_throttled(partition):
+            self._broker.leader_throttle.held_up += 1
+            return
         wanted, limit = found.wanted, partition.limit(self._isolation)
         max_bytes = max(0, min(wanted.max_bytes, left_bytes))
         try:
@@ -292,12 +338,26 @@ class _Fetch:
         is_anything_read = False
         for one in self._found:
             if one.error is None:
-                if one.diverging is not None:
+                if one.diverging is not None or one.preferred != NO_PREFERENCE:
+                    return True
+                if self._selects and self.is_follower and self._has_news(one):
                     return True
                 is_anything_read = True
             elif one.error.code not in _BEFORE_READING:
                 return True
         return not is_anything_read
+
+    def _has_news(self, found: _Found) -> bool:
+        """Whether a follower is to hear at once of a high watermark that has moved: consumers may be waiting
+        there. Without a selector nobody is, and it hears of it with the next records."""
+        partition = found.partition
+        leading = None if partition is None else partition.leading
+        follower = None if leading is None else leading.followers.get(self._replica_id)
+        return (
+            leading is not None
+            and follower is not None
+            and follower.told_high_watermark < leading.high_watermark
+        )
 
     async def wait(self) -> None:
         """Until there may be enough, or something has changed, or time is up. Nothing that was read counts
@@ -334,6 +394,11 @@ class _Fetch:
             or (self._needs_leader and partition.leading is None)
         ):
             return math.inf
+        if self.is_follower:
+            if self._selects and self._has_news(found):
+                return math.inf
+            if partition.config.throttled_as_leader and self._is_throttled(partition):
+                return 0
         log, limit = partition.log, partition.limit(self._isolation)
         if wanted.offset >= limit:
             return 0 if wanted.offset <= log.end_offset else math.inf
@@ -350,6 +415,27 @@ class _Fetch:
 
     # Answering
 
+    @property
+    def size_bytes(self) -> int:
+        """About how large the answer will be."""
+        return self._bytes + _PARTITION_BYTES * len(self._found)
+
+    def note_replicated(self) -> None:
+        """What a follower is told, and what counts for the throttle."""
+        throttled_bytes = 0
+        for found in self._found:
+            partition, records = found.partition, found.records
+            if partition is None or partition.leading is None or found.error is not None:
+                continue
+            if self._selects:
+                follower = partition.leading.followers.get(self._replica_id)
+                if follower is not None:
+                    follower.told_high_watermark = found.high_watermark
+            if records is not None and partition.key.partition_id in partition.config.throttled_as_leader:
+                throttled_bytes += records.size_bytes
+        if throttled_bytes:
+            self._broker.leader_throttle.record(throttled_bytes, self._broker.now_ms())
+
     def answer(self, session_id: int) -> FetchResponse:
         leaders = Leaders(self._broker, self._context.listener)
         uses_topic_ids, is_incremental = self.wanted.uses_topic_ids, self.wanted.is_incremental
@@ -364,7 +450,12 @@ class _Fetch:
                 has_news = wanted.tell(found.high_watermark, found.log_start_offset)
                 if found.records is not None:
                     moved.append(wanted)
-                elif is_incremental and not has_news and found.diverging is None:
+                elif (
+                    is_incremental
+                    and not has_news
+                    and found.diverging is None
+                    and found.preferred == NO_PREFERENCE
+                ):
                     continue
                 answer = _partition_answer(found)
             if not responses or not _is_of(responses[-1], wanted, uses_topic_ids):
@@ -412,6 +503,8 @@ def _partition_answer(found: _Found) -> PartitionAnswer:
             PartitionAnswer.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
             for one in found.aborted
         ]
+    if found.preferred != NO_PREFERENCE:
+        answer.preferred_read_replica = found.preferred
     if found.diverging is not None:
         answer.diverging_epoch = PartitionAnswer.EpochEndOffset(
             epoch=found.diverging.epoch, end_offset=found.diverging.end_offset

@@ -11,20 +11,21 @@ from collections.abc import Awaitable
 from typing import Final, cast
 
 from quorate.broker.admission import RefusedRecordsError, check_form
+from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS
 from quorate.broker.handlers.whereabouts import Leaders, replica_by_id, replica_named
 from quorate.broker.partition import Appended, Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.broker.throttling import charge_produce
 from quorate.broker.waiting import CommitWait
-from quorate.net.routes import NO_RESPONSE, Answer, RequestContext
+from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import ZERO_UUID, Buffer, Uuid
 from quorate.storage.errors import StorageError
 
-__all__ = ["INTERNAL_TOPICS", "ProduceHandler"]
+__all__ = ["ProduceHandler"]
 
-INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 MAY_WRITE_INTERNAL_TOPICS: Final = "__admin_client"  # a client id
 
 ALL: Final = -1
@@ -92,12 +93,19 @@ class ProduceHandler:
                 for batch in topic.batches:
                     if batch.error is not None:
                         raise batch.error
-            return NO_RESPONSE
+            throttle_ms = self._charge(context, request)
+            return NoResponse(throttle_ms) if throttle_ms else NO_RESPONSE
         if acks == ALL:
             waiting = _not_committed(topics)
             if waiting:
-                return self._when_committed(context, version, request.timeout_ms, topics, waiting)
-        return self._answer(context, version, topics)
+                return self._when_committed(context, version, request, topics, waiting)
+        return self._answer(context, version, request, topics)
+
+    def _charge(self, context: RequestContext, request: ProduceRequest) -> int:
+        quotas = self._broker.quotas
+        if not quotas.produce.is_set:
+            return 0
+        return charge_produce(quotas, context, request, self._broker.now_ms())
 
     def _topics(self, context: RequestContext, version: int, request: ProduceRequest) -> list[_Topic]:
         broker, found = self._broker, []
@@ -169,11 +177,11 @@ class ProduceHandler:
         self,
         context: RequestContext,
         version: int,
-        timeout_ms: int,
+        request: ProduceRequest,
         topics: list[_Topic],
         waiting: list[_Batch],
     ) -> Answer:
-        wait = CommitWait(len(waiting), timeout_ms)
+        wait = CommitWait(len(waiting), request.timeout_ms)
         try:
             for number, batch in enumerate(waiting):
                 assert batch.partition is not None
@@ -184,9 +192,11 @@ class ProduceHandler:
             wait.end()
         for number, code in wait.errors.items():
             waiting[number].error = _not_committed_because(code)
-        return self._answer(context, version, topics)
+        return self._answer(context, version, request, topics)
 
-    def _answer(self, context: RequestContext, version: int, topics: list[_Topic]) -> ProduceResponse:
+    def _answer(
+        self, context: RequestContext, version: int, request: ProduceRequest, topics: list[_Topic]
+    ) -> ProduceResponse:
         leaders = Leaders(self._broker, context.listener)
         has_leaders = version >= _LEADERS_SINCE
         responses = []
@@ -219,7 +229,9 @@ class ProduceHandler:
                 TopicAnswer(name=topic.name, topic_id=topic.id or ZERO_UUID, partition_responses=answers)
             )
         return ProduceResponse(
-            responses=responses, node_endpoints=leaders.endpoints(ProduceResponse.NodeEndpoint)
+            responses=responses,
+            throttle_time_ms=self._charge(context, request),
+            node_endpoints=leaders.endpoints(ProduceResponse.NodeEndpoint),
         )
 
 
