@@ -1,6 +1,7 @@
 """What clients are told of brokers, topics and partitions, in every version."""
 
 import asyncio
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -12,7 +13,7 @@ from controller_cluster import CLUSTER_ID, Cluster, directory, topic_id
 from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.handlers import partition_rows
 from quorate.broker.handlers.metadata import Metadata
-from quorate.broker.handlers.topic_creation import NAMES_MAX, InternalTopic, TopicCreation
+from quorate.broker.handlers.topic_creation import NAMES_MAX, TopicCreation
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.settings import BrokerSettings
 from quorate.metadata.partitions import LOST, UNASSIGNED, Partition
@@ -520,8 +521,11 @@ def test_internal_topics_have_settings_of_their_own(cluster):
         configs = {one.name: one.value for one in topic.configs}
         assert (topic.num_partitions, topic.replication_factor) == (50, 3)
         assert configs["cleanup.policy"] == "compact"
-        small = TopicCreation(asked.broker.settings, forwarder, {"__transaction_state": InternalTopic(2, 1)})
-        small.begin(["__transaction_state"], ANN)
+        few = replace(
+            asked.broker.settings, offsets_topic_partitions=2, offsets_topic_replication_factor=1
+        )
+        small = TopicCreation(few, forwarder)
+        small.begin(["__consumer_offsets"], ANN)
         await idle()
         (topic,) = forwarder.asked[1][0].topics
         assert (topic.num_partitions, topic.replication_factor) == (2, 1)
