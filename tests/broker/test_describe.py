@@ -4,12 +4,17 @@ import logging
 
 import pytest
 
+from broker.test_forwarding import Forwarder
 from broker.test_listeners import register
 from broker.test_metadata import ANN, Asked
 from controller_cluster import Cluster
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.handlers.describe import Describing
+from quorate.broker.handlers.forwarding import Forwarding
+from quorate.broker.handlers.security import Security
 from quorate.broker.serving import Operation, ResourceKind
 from quorate.controller.config_definitions import BROKER_CONFIGS, CLUSTER_CONFIGS, TOPIC_CONFIGS
+from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.controller.config_static import STATIC_CONFIGS
 from quorate.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from quorate.metadata.records import (
@@ -53,13 +58,18 @@ class Known:
         register(self.cluster, 3, [("INTERNAL", "three", 9092)])
         self.cluster.create(1, [[1]], name="orders")
         asked = Asked(
-            self.cluster, topic_defaults={"retention.ms": "86400000", "max.message.bytes": "2000000"}
+            self.cluster,
+            topic_defaults={"retention.ms": "86400000", "max.message.bytes": "2000000"},
+            has_authorizer=True,
         )
         self.broker = asked.broker
-        self.handlers = {one.request: one.handler for one in Describing(self.broker, FILE).routes()}
+        self.broker.configs = DynamicConfig(1, FILE)
+        routes = [*Describing(self.broker).routes(), *Security(self.broker, Forwarding(Forwarder())).routes()]
+        self.handlers = {one.request: one.handler for one in routes}
 
     def set(self, kind, name, key, value):
         self.cluster.apply(ConfigRecord(resource_type=kind, resource_name=name, name=key, value=value))
+        self.broker.configs.update(self.cluster.image)
 
     def ask(self, request, version):
         header = RequestHeader(
@@ -68,11 +78,12 @@ class Known:
         response = self.handlers[type(request)](ANN, header, request)
         return decode(type(response), version, bytes(encode(response, version)))
 
-    def describe(self, kind, name, *keys, version=4, synonyms=True):
+    def describe(self, kind, name, *keys, version=4, synonyms=True, documentation=False):
         asked = DescribeConfigsRequest.Resource(
             resource_type=kind, resource_name=name, configuration_keys=list(keys) or None
         )
-        request = DescribeConfigsRequest(resources=[asked], include_synonyms=synonyms)
+        about = {"include_documentation": documentation} if version >= 3 else {}
+        request = DescribeConfigsRequest(resources=[asked], include_synonyms=synonyms, **about)
         (result,) = self.ask(request, version).results
         assert (result.resource_type, result.resource_name) == (kind, name)
         return result
@@ -165,6 +176,38 @@ def test_a_broker_has_all_that_it_knows_and_all_that_is_set(known):
     assert names == {*STATIC_CONFIGS, *CLUSTER_CONFIGS, *BROKER_CONFIGS, *FILE}
 
 
+def test_what_is_read_only_is_what_takes_a_restart(known):
+    entries = known.describe(BROKER, "1").configs
+    dynamic = {one.name for one in entries if not one.read_only}
+    assert dynamic == {name for name, key in BROKER_KEYS.items() if key.is_dynamic}
+    assert {"log.retention.ms", "message.max.bytes", "min.insync.replicas", "max.connections"} <= dynamic
+    assert dynamic.isdisjoint({"listeners", "node.id", "log.dirs", "num.partitions", "somebody.elses.key"})
+
+
+def test_a_key_that_others_stand_in_for(known):
+    entry = known.entry(BROKER, "1", "log.retention.ms")
+    assert (entry.value, entry.config_source) == (None, STATIC)
+    assert given(entry) == [("log.retention.hours", "24", STATIC), ("log.retention.hours", "168", DEFAULT)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "without"),
+    [
+        (TOPIC, "orders", set()),
+        (BROKER, "1", {"somebody.elses.key"}),
+        (GROUP, "g", set()),
+        (CLIENT_METRICS, "m", set()),
+    ],
+)
+def test_what_keys_are_for_is_told_if_asked(known, kind, name, without):
+    told = known.describe(kind, name, documentation=True)
+    assert {one.name for one in told.configs if not one.documentation} == without
+    assert not any(one.documentation for one in known.describe(kind, name).configs)
+    assert not any(
+        one.documentation for one in known.describe(kind, name, documentation=True, version=2).configs
+    )
+
+
 def test_the_default_of_all_brokers_is_what_was_set_for_all(known):
     assert known.describe(BROKER, "").configs == []
     known.set(BROKER, "", "message.max.bytes", "3000000")
@@ -184,8 +227,8 @@ def test_levels_of_loggers(known):
     logger.setLevel(logging.WARNING)
     try:
         entry = known.entry(LOGGER, "1", "quorate.describe.test")
-        assert (entry.value, entry.config_source) == ("WARN", OF_LOGGER)
-        assert "quorate" in [one.name for one in known.describe(LOGGER, "1").configs]
+        assert (entry.value, entry.config_source, entry.read_only) == ("WARN", OF_LOGGER, False)
+        assert {"root", "quorate"} <= {one.name for one in known.describe(LOGGER, "1").configs}
     finally:
         logger.setLevel(logging.NOTSET)
 

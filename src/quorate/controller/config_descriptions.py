@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from quorate.controller import config_documentation
 from quorate.controller.config_definitions import (
     CLIENT_METRICS_CONFIGS,
     GROUP_CONFIGS,
@@ -61,6 +62,7 @@ class Entry(NamedTuple):
     value: str | None
     found: Sequence[Found]
     definition: Definition | None
+    documentation: str | None
 
     @property
     def is_sensitive(self) -> bool:
@@ -91,7 +93,7 @@ def describe_configs(
     set while it ran: only the broker itself knows its file."""
     return DescribeConfigsResponse(
         throttle_time_ms=0,
-        results=[_result(image, settings, one, request.include_synonyms) for one in request.resources],
+        results=[_result(image, settings, one, request) for one in request.resources],
     )
 
 
@@ -106,15 +108,13 @@ def _result(
     image: ClusterImage,
     settings: ControllerSettings,
     asked: DescribeConfigsRequest.Resource,
-    with_synonyms: bool,
+    request: DescribeConfigsRequest,
 ) -> Result:
     error, message, configs = ErrorCode.NONE, None, []
     try:
         entries = _entries(image, settings, asked.resource_type, asked.resource_name)
         wanted = asked.configuration_keys
-        configs = [
-            _described(entry, with_synonyms) for entry in entries if not wanted or entry.name in wanted
-        ]
+        configs = [_described(entry, request) for entry in entries if not wanted or entry.name in wanted]
     except ApiError as refusal:
         error, message = refusal.code, refusal.message
     return Result(
@@ -126,7 +126,7 @@ def _result(
     )
 
 
-def _described(entry: Entry, with_synonyms: bool) -> Described:
+def _described(entry: Entry, request: DescribeConfigsRequest) -> Described:
     def shown(value: str | None) -> str | None:
         return None if entry.is_sensitive else value
 
@@ -139,9 +139,9 @@ def _described(entry: Entry, with_synonyms: bool) -> Described:
         read_only=entry.definition is None,
         config_source=entry.found[0].source,
         is_sensitive=entry.is_sensitive,
-        synonyms=synonyms if with_synonyms else [],
+        synonyms=synonyms if request.include_synonyms else [],
         config_type=entry.definition.type if entry.definition else ConfigType.UNKNOWN,
-        documentation=None,
+        documentation=entry.documentation if request.include_documentation else None,
     )
 
 
@@ -180,7 +180,8 @@ def _topic_entries(
         # The last synonym is the one that has a default.
         synonym = definition.synonyms[-1] if definition.synonyms else name
         found.append(Found(synonym, _from_ms(synonym, definition.default), DEFAULT))
-        yield Entry(name, _in_ms(found[0].name, found[0].value), found, definition)
+        value = _in_ms(found[0].name, found[0].value)
+        yield Entry(name, value, found, definition, config_documentation.TOPICS[name])
 
 
 def _broker_entries(image: ClusterImage, name: str) -> Iterator[Entry]:
@@ -193,7 +194,7 @@ def _broker_entries(image: ClusterImage, name: str) -> Iterator[Entry]:
         found = [Found(key, values[key], source) for values, source in given if key in values]
         if definition is not None and definition.default is not None:
             found.append(Found(key, definition.default, DEFAULT))
-        yield Entry(key, found[0].value, found, definition)
+        yield Entry(key, found[0].value, found, definition, config_documentation.of_broker(key))
 
 
 def _group_entries(
@@ -204,14 +205,14 @@ def _group_entries(
         found = [Found(name, own[name], DYNAMIC_GROUP)] if name in own else []
         found += _of_node(image, settings, (synonym,) if synonym else ())
         found.append(Found(synonym or name, definition.default, DEFAULT))
-        yield Entry(name, found[0].value, found, definition)
+        yield Entry(name, found[0].value, found, definition, config_documentation.GROUPS[name])
 
 
 def _client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
     for name, definition in CLIENT_METRICS_CONFIGS.items():
         found = [Found(name, own[name], DYNAMIC_CLIENT_METRICS)] if name in own else []
         found.append(Found(name, definition.default, DEFAULT))
-        yield Entry(name, found[0].value, found, definition)
+        yield Entry(name, found[0].value, found, definition, config_documentation.CLIENT_METRICS[name])
 
 
 def _of_node(image: ClusterImage, settings: ControllerSettings, names: Sequence[str]) -> list[Found]:

@@ -236,9 +236,7 @@ class BrokerRole:
     async def _listen(self, broker: Broker, closing: AsyncExitStack) -> list[Server]:
         servers = self._servers
         assert isinstance(broker.control_plane, KraftControlPlane)
-        routes = BrokerRoutes(
-            broker, broker.control_plane, self._replica, self._state, self._config.properties
-        )
+        routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state)
         closing.push_async_callback(routes.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
@@ -248,10 +246,10 @@ class BrokerRole:
                 listener.name,
                 table,
                 limits=self._config.limits,
-                throttle_time_ms=throttle_time_ms,
-                connection_delay_ms=lambda host: self.quotas.connections.charge(host, self._now_ms()),
                 budget=self.budget,
                 when_queued=self._metrics.meters.queued,
+                throttle_time_ms=throttle_time_ms,
+                connection_delay_ms=lambda host: self.quotas.connections.charge(host, self._now_ms()),
             )
             await server.start(listener.host or None, listener.port)
             closing.push_async_callback(server.close, timeout_ms=0)
@@ -322,10 +320,10 @@ class BrokerRole:
             elif self._image is not image:
                 found = changes.between(self._image, image)
             else:
-            if self._image is not image or image.touched is None or image.touched.quotas:
-                self.quotas.update(image.quotas)
                 assert image.touched is not None
                 found = changes.since(image, image.touched)
+            if self._image is not image or image.touched is None or image.touched.quotas:
+                self.quotas.update(image.quotas)
             # Nothing may be awaited before this: what is applied from now on is noted for the next time.
             self._image, image.touched = image, Touched()
             self.configs.update(image)
@@ -393,11 +391,11 @@ class BrokerRole:
         return count_replicas(self.replicas or (), self._state.image, self.settings.broker_id)
 
     def listeners(self) -> Sequence[Server]:
+        return self._servers
+
     def _set_throttles(self) -> None:
         self.leader_throttle.limit = self.configs[LEADER_RATE]
         self.follower_throttle.limit = self.configs[FOLLOWER_RATE]
-
-        return self._servers
 
     def _now_ms(self) -> float:
         return asyncio.get_running_loop().time() * 1000

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
+from quorate.broker.handlers.alter_configs import AlteringConfigs
+from quorate.broker.handlers.delete_records import DeletingRecords
 from quorate.broker.handlers.describe import Describing
+from quorate.broker.handlers.describe_producers import DescribingProducers
 from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
 from quorate.broker.handlers.forwarding import Forwarding, limit_to_controller
@@ -13,9 +16,9 @@ from quorate.broker.handlers.metadata import Metadata
 from quorate.broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
 from quorate.broker.handlers.produce import ProduceHandler
 from quorate.broker.handlers.producer_ids import InitProducerIdHandler
+from quorate.broker.handlers.security import Security
 from quorate.broker.handlers.topic_creation import TopicCreation
 from quorate.broker.serving import Broker
-from quorate.controller.config_static import STATIC_CONFIGS
 from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.versions import KRAFT_VERSION
 from quorate.net.routes import Features, Handler, Route, RouteTable
@@ -45,14 +48,13 @@ class BrokerRoutes:
         control_plane: KraftControlPlane,
         replica: Replica,
         state: ClusterState,
-        file: Mapping[str, str],
     ) -> None:
-        """`file` is what the node's own file says, text by key."""
         self._replica = replica
         self._state = state
         self._control_plane = control_plane
         self._creation = TopicCreation(broker.settings, control_plane)
         self._producer_ids = InitProducerIdHandler(broker)
+        forwarding = Forwarding(control_plane)
         self._routes = [
             # Old librdkafka compresses only for those who claim to know version 0.
             Route(ProduceRequest, ProduceHandler(broker), advertised=range(_PRODUCE_MAX + 1)),
@@ -62,8 +64,12 @@ class BrokerRoutes:
             Route(InitProducerIdRequest, self._producer_ids),
             Route(FindCoordinatorRequest, FindCoordinatorHandler(broker)),
             *Metadata(broker, self._creation).routes(),
-            *Forwarding(broker, control_plane, STATIC_CONFIGS).routes(),
-            *Describing(broker, file).routes(),
+            *forwarding.routes(),
+            *AlteringConfigs(broker, forwarding).routes(),
+            *Security(broker, forwarding).routes(),
+            *Describing(broker).routes(),
+            *DeletingRecords(broker).routes(),
+            *DescribingProducers(broker).routes(),
         ]
 
     def table(self, wrap: Callable[[Handler], Handler]) -> RouteTable:

@@ -1,4 +1,4 @@
-"""What is set, and where it comes from: configurations, quotas, access rights, credentials.
+"""What is set, and where it comes from: configurations, quotas, credentials.
 
 Everything is answered from this broker's image of the cluster. The file of a node is known to that node only,
 so configurations of a broker are asked of the broker itself.
@@ -6,19 +6,25 @@ so configurations of a broker are asked of the broker itself.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+from quorate.broker import loggers
+from quorate.broker.dynamic_config import Given
 from quorate.broker.handlers.metadata import CLUSTER_NAME
 from quorate.broker.listeners import Reachable
 from quorate.broker.serving import Broker, Operation, ResourceKind
-from quorate.controller.acls import describe_acls
+from quorate.controller import config_documentation
 from quorate.controller.client_quotas import describe_client_quotas
-from quorate.controller.config_definitions import BROKER_CONFIGS, CLUSTER_CONFIGS, broker_definition
-from quorate.controller.config_descriptions import BROKER_LOGGER, broker_id_of, describe_configs
-from quorate.controller.config_static import STATIC_CONFIGS
-from quorate.controller.config_types import ConfigType, Definition
+from quorate.controller.config_descriptions import (
+    BROKER_LOGGER,
+    DEFAULT,
+    DYNAMIC_DEFAULT_BROKER,
+    broker_id_of,
+    describe_configs,
+)
+from quorate.controller.config_of_brokers import BROKER_KEYS, broker_key
+from quorate.controller.config_types import ConfigType
 from quorate.controller.scram import describe_user_scram_credentials
 from quorate.controller.settings import ControllerSettings
 from quorate.metadata.image import BROKER, CLIENT_METRICS, CLUSTER_DEFAULT, GROUP, TOPIC, ClusterImage
@@ -33,8 +39,6 @@ from quorate.protocol.api.admin import (
 )
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.security import (
-    DescribeAclsRequest,
-    DescribeAclsResponse,
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
@@ -42,15 +46,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["Describing"]
 
-# Where a value comes from; the numbers stand in replies.
-_DYNAMIC_BROKER: Final = 2
-_DYNAMIC_DEFAULT: Final = 3
-_STATIC: Final = 4
-_DEFAULT: Final = 5
-_DYNAMIC_LOGGER: Final = 6
-
-_LOGGERS: Final = "quorate"
-_LEVELS: Final = {"WARNING": "WARN", "CRITICAL": "FATAL", "NOTSET": "TRACE"}  # as Kafka's tools call them
+_DYNAMIC_LOGGER: Final = 6  # where a value comes from
 _LISTED: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 _Result = DescribeConfigsResponse.Result
@@ -64,19 +60,11 @@ _FORBIDDEN: Final = {
 }
 
 
-class Found(NamedTuple):
-    """A value that is given somewhere."""
-
-    value: str | None
-    source: int
-
-
 class Describing:
-    """`routes` are the requests that only read. `file` is what the node's own file says, text by key."""
+    """`routes` are the requests that only read."""
 
-    def __init__(self, broker: Broker, file: Mapping[str, str]) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
-        self._file = file
         settings = broker.settings
         self._of_topics = ControllerSettings(
             node_id=settings.broker_id, cluster_id=settings.cluster_id, topic_defaults=settings.topic_defaults
@@ -88,7 +76,6 @@ class Describing:
             Route(ListConfigResourcesRequest, self.list_config_resources),
             Route(DescribeClientQuotasRequest, self.describe_client_quotas),
             Route(DescribeUserScramCredentialsRequest, self.describe_user_scram_credentials),
-            Route(DescribeAclsRequest, self.describe_acls),
         ]
 
     # Configurations
@@ -110,36 +97,29 @@ class Describing:
             return _failed(asked, _FORBIDDEN[kind], "this takes DESCRIBE_CONFIGS")
         try:
             if asked.resource_type == BROKER:
-                return _described(asked, self._of_broker(asked.resource_name), request.include_synonyms)
+                return _described(asked, self._of_broker(asked.resource_name), request)
             if asked.resource_type == BROKER_LOGGER:
                 self._check_is_us(asked.resource_name)
                 return _logger_levels(asked)
         except ApiError as error:
             return _failed(asked, error.code, error.message)
-        one = DescribeConfigsRequest(resources=[asked], include_synonyms=request.include_synonyms)
+        one = DescribeConfigsRequest(
+            resources=[asked],
+            include_synonyms=request.include_synonyms,
+            include_documentation=request.include_documentation,
+        )
         return describe_configs(self._broker.image, self._of_topics, one).results[0]
 
-    def _of_broker(self, name: str) -> dict[str, list[Found]]:
+    def _of_broker(self, name: str) -> dict[str, list[Given]]:
         """What is given for each key, what counts first."""
-        image = self._broker.image
-        cluster = image.configs.get(CLUSTER_DEFAULT, {})
+        configs = self._broker.configs
         if not name:
-            return {key: [Found(value, _DYNAMIC_DEFAULT)] for key, value in sorted(cluster.items())}
+            of_all = self._broker.image.configs.get(CLUSTER_DEFAULT, {})
+            return {key: [Given(key, text, DYNAMIC_DEFAULT_BROKER)] for key, text in sorted(of_all.items())}
         self._check_is_us(name)
-        layers = [
-            (image.configs.get((BROKER, name), {}), _DYNAMIC_BROKER),
-            (cluster, _DYNAMIC_DEFAULT),
-            (self._file, _STATIC),
-        ]
-        known = {**STATIC_CONFIGS, **CLUSTER_CONFIGS, **BROKER_CONFIGS}
-        found = {}
-        for key in sorted({*known, *(key for values, _ in layers for key in values)}):
-            given = [Found(values[key], source) for values, source in layers if key in values]
-            definition = _definition(key)
-            if definition is not None and definition.default is not None:
-                given.append(Found(definition.default, _DEFAULT))
-            found[key] = given
-        return found
+        own = self._broker.image.configs.get((BROKER, name), {})
+        of_all = self._broker.image.configs.get(CLUSTER_DEFAULT, {})
+        return {key: configs.given(key) for key in sorted({*BROKER_KEYS, *configs.file, *own, *of_all})}
 
     def _check_is_us(self, name: str) -> None:
         me = self._broker.settings.broker_id
@@ -191,45 +171,36 @@ class Describing:
             )
         return describe_user_scram_credentials(self._broker.image, request)
 
-    def describe_acls(
-        self, context: RequestContext, _header: RequestHeader, request: DescribeAclsRequest
-    ) -> DescribeAclsResponse:
-        if not self._may(context, Operation.DESCRIBE):
-            code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-            return DescribeAclsResponse(throttle_time_ms=0, error_code=code, error_message=None, resources=[])
-        return describe_acls(self._broker.image, request)
-
     def _may(self, context: RequestContext, operation: int) -> bool:
         return self._broker.authorize(context, operation, ResourceKind.CLUSTER, CLUSTER_NAME)
 
 
-def _definition(key: str) -> Definition | None:
-    return broker_definition(key) or STATIC_CONFIGS.get(key)
-
-
-def _described(asked: _Asked, found: Mapping[str, Sequence[Found]], with_synonyms: bool) -> _Result:
+def _described(
+    asked: _Asked, found: Mapping[str, Sequence[Given]], request: DescribeConfigsRequest
+) -> _Result:
     """A broker's configurations. What we do not know may well be secret, and is not shown."""
     wanted = asked.configuration_keys
     configs = []
     for key, given in found.items():
         if wanted and key not in wanted:
             continue
-        definition = _definition(key)
-        is_sensitive = definition is None or definition.is_sensitive
+        known = broker_key(key)
+        is_sensitive = known is None or known.definition.is_sensitive
+        own = next((one.text for one in given if one.key == key), None)
         synonyms = [
-            _Described.Synonym(name=key, value=None if is_sensitive else one.value, source=one.source)
+            _Described.Synonym(name=one.key, value=None if is_sensitive else one.text, source=one.source)
             for one in given
         ]
         configs.append(
             _Described(
                 name=key,
-                value=None if is_sensitive or not given else given[0].value,
-                read_only=broker_definition(key) is None,
-                config_source=given[0].source if given else _DEFAULT,
+                value=None if is_sensitive else own,
+                read_only=known is None or not known.is_dynamic,
+                config_source=given[0].source if given else DEFAULT,
                 is_sensitive=is_sensitive,
-                synonyms=synonyms if with_synonyms else [],
-                config_type=definition.type if definition else ConfigType.UNKNOWN,
-                documentation=None,
+                synonyms=synonyms if request.include_synonyms else [],
+                config_type=ConfigType.UNKNOWN if known is None else known.definition.type,
+                documentation=config_documentation.of_broker(key) if request.include_documentation else None,
             )
         )
     return _answer(asked, configs)
@@ -238,28 +209,20 @@ def _described(asked: _Asked, found: Mapping[str, Sequence[Found]], with_synonym
 def _logger_levels(asked: _Asked) -> _Result:
     """Loggers of this process and their levels, as set or as inherited."""
     wanted = asked.configuration_keys
-    configs: list[Any] = []
-    for name in _logger_names():
-        if wanted and name not in wanted:
-            continue
-        level = logging.getLevelName(logging.getLogger(name).getEffectiveLevel())
-        configs.append(
-            _Described(
-                name=name,
-                value=_LEVELS.get(level, level),
-                read_only=True,
-                config_source=_DYNAMIC_LOGGER,
-                is_sensitive=False,
-                config_type=ConfigType.STRING,
-                documentation=None,
-            )
+    configs: list[Any] = [
+        _Described(
+            name=name,
+            value=level,
+            read_only=False,
+            config_source=_DYNAMIC_LOGGER,
+            is_sensitive=False,
+            config_type=ConfigType.STRING,
+            documentation=None,
         )
+        for name, level in loggers.levels().items()
+        if not wanted or name in wanted
+    ]
     return _answer(asked, configs)
-
-
-def _logger_names() -> Iterator[str]:
-    yield _LOGGERS
-    yield from sorted(name for name in logging.root.manager.loggerDict if name.startswith(f"{_LOGGERS}."))
 
 
 def _answer(asked: _Asked, configs: list[_Described]) -> _Result:

@@ -5,26 +5,21 @@ A client may only be offered versions that the controller has as well, so ApiVer
 serve (`limit_to_controller`). A client that asks in a version that the controller does not have, because
 another one became active, is disconnected, and negotiates again.
 
-Most requests are passed on as they are. Configurations of brokers are the exception: they are asked of the
-broker that they are for, which says no to what it would not take.
+Most requests are passed on as they are. What a broker has a say in itself goes through its own handlers:
+configurations (`alter_configs`), access rights and tokens (`security`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
-from quorate.broker.serving import Broker
-from quorate.controller.config_descriptions import BROKER_LOGGER
 from quorate.controller.refusals import refusal
-from quorate.metadata.image import BROKER
 from quorate.net.routes import Handler, RequestContext, Route, RouteTable, route_id
 from quorate.protocol.api.admin import (
     AlterClientQuotasRequest,
     AlterConfigsRequest,
-    AlterConfigsResponse,
     IncrementalAlterConfigsRequest,
-    IncrementalAlterConfigsResponse,
     UpdateFeaturesRequest,
 )
 from quorate.protocol.api.brokers import UnregisterBrokerRequest
@@ -59,31 +54,30 @@ from quorate.protocol.message import Request, Response
 
 __all__ = ["FORWARDED", "Forwarder", "Forwarding", "limit_to_controller"]
 
-# Passed on as they are. Beside them, configurations: see `Forwarding`.
 _AS_THEY_ARE: Final[tuple[type[Request], ...]] = (
     AddRaftVoterRequest,
     AlterClientQuotasRequest,
     AlterPartitionReassignmentsRequest,
     AlterUserScramCredentialsRequest,
-    CreateAclsRequest,
-    CreateDelegationTokenRequest,
     CreatePartitionsRequest,
     CreateTopicsRequest,
-    DeleteAclsRequest,
     DeleteTopicsRequest,
     DescribeQuorumRequest,
     ElectLeadersRequest,
-    ExpireDelegationTokenRequest,
     ListPartitionReassignmentsRequest,
     RemoveRaftVoterRequest,
-    RenewDelegationTokenRequest,
     UnregisterBrokerRequest,
     UpdateFeaturesRequest,
 )
 FORWARDED: Final[tuple[type[Request], ...]] = (
     *_AS_THEY_ARE,
     AlterConfigsRequest,
+    CreateAclsRequest,
+    CreateDelegationTokenRequest,
+    DeleteAclsRequest,
+    ExpireDelegationTokenRequest,
     IncrementalAlterConfigsRequest,
+    RenewDelegationTokenRequest,
 )
 
 _KEYS: Final = frozenset(one.__key__ for one in FORWARDED)
@@ -103,19 +97,13 @@ class Forwarder(Protocol):
 
 
 class Forwarding:
-    """`routes` are everything that is passed on. `static` are a broker's keys that only its file can set."""
+    """`routes` are the requests that are passed on as they are; other handlers use `forward`."""
 
-    def __init__(self, broker: Broker, forwarder: Forwarder, static: Container[str] = ()) -> None:
-        self._broker = broker
+    def __init__(self, forwarder: Forwarder) -> None:
         self._forwarder = forwarder
-        self._static = static
 
     def routes(self) -> list[Route]:
-        return [
-            *(Route(one, self.forward) for one in _AS_THEY_ARE),
-            Route(AlterConfigsRequest, self.alter_configs),
-            Route(IncrementalAlterConfigsRequest, self.alter_configs),
-        ]
+        return [Route(one, self.forward) for one in _AS_THEY_ARE]
 
     async def forward(self, context: RequestContext, header: RequestHeader, request: Request) -> Response:
         version = header.request_api_version
@@ -127,48 +115,6 @@ class Forwarding:
             if error.code is ErrorCode.UNSUPPORTED_VERSION:
                 raise  # the client is disconnected
             return _refused(request, error, version)
-
-    async def alter_configs(
-        self,
-        context: RequestContext,
-        header: RequestHeader,
-        request: AlterConfigsRequest | IncrementalAlterConfigsRequest,
-    ) -> Response:
-        """Configurations of another broker, those that cannot change while it runs, and levels of loggers
-        are refused; the rest is passed on."""
-        objections = [(one, self._objection(one)) for one in request.resources]
-        passed_on = [one for one, objection in objections if objection is None]
-        answers: list[Any] = [
-            refusal(_with(request, [one]), ApiError(ErrorCode.INVALID_REQUEST, objection), 0)
-            for one, objection in objections
-            if objection is not None
-        ]
-        if passed_on or not answers:
-            answers.insert(0, await self.forward(context, header, _with(request, passed_on)))
-        response: AlterConfigsResponse | IncrementalAlterConfigsResponse = answers[0]
-        response.responses = [one for answer in answers for one in answer.responses]
-        return response
-
-    def _objection(
-        self,
-        resource: AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.AlterConfigsResource,
-    ) -> str | None:
-        kind, name, me = resource.resource_type, resource.resource_name, self._broker.settings.broker_id
-        if kind == BROKER and name not in ("", str(me)):
-            return f"this is broker {me}: what is set for broker {name} must be asked of that one"
-        fixed = [one.name for one in resource.configs if one.value is not None and one.name in self._static]
-        if kind == BROKER and fixed:
-            return f"{', '.join(fixed)}: allowed is to set it in the file of a broker, not while it runs"
-        if kind == BROKER_LOGGER:
-            return "the levels of loggers are not set over this protocol"
-        return None
-
-
-def _with(
-    request: AlterConfigsRequest | IncrementalAlterConfigsRequest, resources: Sequence[Any]
-) -> AlterConfigsRequest | IncrementalAlterConfigsRequest:
-    """The same for some of the resources."""
-    return type(request)(resources=list(resources), validate_only=request.validate_only)
 
 
 def limit_to_controller(table: RouteTable, forwarder: Forwarder) -> None:

@@ -1,0 +1,193 @@
+"""Changing configurations: what concerns this broker is judged here, then the controller decides.
+
+The file of a broker, its loggers, and what it can change while it runs are known to itself alone. So what is
+set for a broker is asked of that broker, which says no to what it would not do; levels of loggers it changes
+itself. Everything else, and what it has nothing against, is passed on to the active controller. One resource
+that is refused does not keep the others from being changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from quorate.broker import loggers
+from quorate.broker.handlers.forwarding import Forwarding
+from quorate.broker.handlers.metadata import CLUSTER_NAME
+from quorate.broker.serving import Broker, ResourceKind
+from quorate.broker.serving import Operation as Right
+from quorate.controller.config_descriptions import BROKER_LOGGER
+from quorate.controller.config_of_brokers import Change, broker_key
+from quorate.controller.config_validation import validate_broker_configs
+from quorate.controller.configs import Operation
+from quorate.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from quorate.net.routes import RequestContext, Route
+from quorate.protocol.api.admin import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.errors import ApiError, ErrorCode
+
+__all__ = ["AlteringConfigs"]
+
+_Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
+_Resource = AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.AlterConfigsResource
+_Answer = AlterConfigsResponse.ResourceResponse | IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+
+_KNOWN: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
+
+
+class AlteringConfigs:
+    """Answers AlterConfigs, which names all keys of a resource, and IncrementalAlterConfigs."""
+
+    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+        self._broker = broker
+        self._forwarding = forwarding
+
+    def routes(self) -> list[Route]:
+        return [
+            Route(AlterConfigsRequest, self.alter_configs),
+            Route(IncrementalAlterConfigsRequest, self.alter_configs),
+        ]
+
+    async def alter_configs(
+        self, context: RequestContext, header: RequestHeader, request: _Request
+    ) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
+        answers: dict[int, _Answer] = {}
+        for number, resource in enumerate(request.resources):
+            try:
+                _check_once(resource, request.resources)
+                self._check(resource, is_incremental=isinstance(request, IncrementalAlterConfigsRequest))
+                if resource.resource_type == BROKER_LOGGER:
+                    self._set_levels(context, resource, is_for_real=not request.validate_only)
+                    answers[number] = _answer(request, resource, ErrorCode.NONE, None)
+            except ApiError as error:
+                answers[number] = _answer(request, resource, error.code, error.message)
+        left = [one for number, one in enumerate(request.resources) if number not in answers]
+        throttle_time_ms = 0
+        if left:
+            response: Any = await self._forwarding.forward(context, header, _with(request, left))
+            throttle_time_ms = response.throttle_time_ms
+            answers |= _placed(request, answers, response.responses)
+        made: Any = [answers[number] for number in sorted(answers)]
+        if isinstance(request, AlterConfigsRequest):
+            return AlterConfigsResponse(throttle_time_ms=throttle_time_ms, responses=made)
+        return IncrementalAlterConfigsResponse(throttle_time_ms=throttle_time_ms, responses=made)
+
+    def _check(self, resource: _Resource, *, is_incremental: bool) -> None:
+        """What this broker has to say against it."""
+        kind, name = resource.resource_type, resource.resource_name
+        _check_keys(resource)
+        if kind not in _KNOWN or (kind == BROKER_LOGGER and not is_incremental):
+            raise _refused(f"there is no resource type {kind}")
+        if kind == BROKER_LOGGER or (kind == BROKER and name):
+            self._check_is_us(name)
+        if kind == BROKER:
+            put = {one.name: one.value or "" for one in resource.configs if _operation(one) is Operation.SET}
+            altered = [one.name for one in resource.configs if _operation(one) is not Operation.DELETE]
+            _check_dynamic(altered, is_for_one=bool(name))
+            try:
+                validate_broker_configs(put)
+            except ApiError as error:
+                raise _refused(error.message) from None
+
+    def _check_is_us(self, name: str) -> None:
+        me = self._broker.settings.broker_id
+        if name != str(me):
+            raise _refused(f"this is broker {me}: what is set for broker {name!r} must be asked of that one")
+
+    def _set_levels(self, context: RequestContext, resource: _Resource, *, is_for_real: bool) -> None:
+        if not self._broker.authorize(context, Right.ALTER_CONFIGS, ResourceKind.CLUSTER, CLUSTER_NAME):
+            raise ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "this takes ALTER_CONFIGS")
+        for one in resource.configs:
+            operation = _operation(one)
+            if operation not in (Operation.SET, Operation.DELETE):
+                raise _refused(f"{one.name}: allowed is SET or DELETE, a level is not a list")
+            loggers.check_change(one.name, one.value if operation is Operation.SET else None)
+        if is_for_real:
+            for one in resource.configs:
+                loggers.set_level(one.name, one.value if _operation(one) is Operation.SET else None)
+
+
+def _check_once(resource: _Resource, resources: Sequence[_Resource]) -> None:
+    same = [
+        one
+        for one in resources
+        if (one.resource_type, one.resource_name) == (resource.resource_type, resource.resource_name)
+    ]
+    if len(same) > 1:
+        raise _refused("the resource stands more than once in the request")
+
+
+def _check_keys(resource: _Resource) -> None:
+    names = [one.name for one in resource.configs]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise _refused(f"{', '.join(twice)}: stands more than once in the request")
+    null = [one.name for one in resource.configs if one.value is None and _operation(one) != Operation.DELETE]
+    if null:
+        raise _refused(f"{', '.join(null)}: allowed is a value, not null")
+
+
+def _check_dynamic(names: Sequence[str], *, is_for_one: bool) -> None:
+    """What we do not know may be a plugin's, which can be anything."""
+    known = {name: key for name in names if (key := broker_key(name)) is not None}
+    fixed = [name for name, key in known.items() if not key.is_dynamic]
+    if fixed:
+        raise _refused(
+            f"Cannot update these configs dynamically: {', '.join(fixed)}."
+            f" Set them in the file of the broker, and restart it"
+        )
+    single = [name for name, key in known.items() if key.change is Change.BROKER]
+    if single and not is_for_one:
+        raise _refused(
+            f"Cannot update these configs at default cluster level, broker id must be specified:"
+            f" {', '.join(single)}"
+        )
+
+
+def _operation(config: Any) -> Operation | None:
+    """What is to be done with a key; None is nothing that there is, which the controller refuses."""
+    number = getattr(config, "config_operation", Operation.SET)
+    return Operation(number) if number in tuple(Operation) else None
+
+
+def _with(request: _Request, resources: Sequence[Any]) -> _Request:
+    """The same for some of the resources."""
+    return type(request)(resources=list(resources), validate_only=request.validate_only)
+
+
+def _placed(request: _Request, answered: dict[int, _Answer], theirs: Sequence[_Answer]) -> dict[int, _Answer]:
+    """The controller's answers, by the places of the resources in the request."""
+    places = {
+        (one.resource_type, one.resource_name): number
+        for number, one in enumerate(request.resources)
+        if number not in answered
+    }
+    beyond = len(request.resources)  # what was not asked for, as it came
+    return {
+        places.get((one.resource_type, one.resource_name), beyond + number): one
+        for number, one in enumerate(theirs)
+    }
+
+
+def _answer(request: _Request, resource: _Resource, code: ErrorCode, message: str | None) -> _Answer:
+    kind: Any = (
+        AlterConfigsResponse.ResourceResponse
+        if isinstance(request, AlterConfigsRequest)
+        else IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
+    )
+    answer: _Answer = kind(
+        error_code=code,
+        error_message=message,
+        resource_type=resource.resource_type,
+        resource_name=resource.resource_name,
+    )
+    return answer
+
+
+def _refused(reason: str) -> ApiError:
+    return ApiError(ErrorCode.INVALID_REQUEST, reason)

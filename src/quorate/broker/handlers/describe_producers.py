@@ -1,0 +1,65 @@
+"""Who has written to a partition, as its leader remembers them: DescribeProducers.
+
+Operators look here for a transaction that hangs: it is open at a partition, and no coordinator knows of it.
+"""
+
+from __future__ import annotations
+
+from quorate.broker.handlers.whereabouts import replica_named
+from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.net.routes import RequestContext, Route
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.api.transactions import DescribeProducersRequest, DescribeProducersResponse
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.storage.producer_states import ProducerState
+
+__all__ = ["DescribingProducers"]
+
+TopicResponse = DescribeProducersResponse.TopicResponse
+PartitionResponse = TopicResponse.PartitionResponse
+
+
+class DescribingProducers:
+    """Answers DescribeProducers."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def routes(self) -> list[Route]:
+        return [Route(DescribeProducersRequest, self.describe_producers)]
+
+    def describe_producers(
+        self, context: RequestContext, _header: RequestHeader, request: DescribeProducersRequest
+    ) -> DescribeProducersResponse:
+        topics = []
+        for topic in request.topics:
+            may_read = self._broker.authorize(context, Operation.READ, ResourceKind.TOPIC, topic.name)
+            answers = []
+            for partition_id in topic.partition_indexes:
+                answer = PartitionResponse(partition_index=partition_id, error_code=0, active_producers=[])
+                answers.append(answer)
+                try:
+                    if not may_read:
+                        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "this takes READ on the topic")
+                    answer.active_producers = self._producers(topic.name, partition_id)
+                except ApiError as error:
+                    answer.error_code, answer.error_message = error.code, error.message
+            topics.append(TopicResponse(name=topic.name, partitions=answers))
+        return DescribeProducersResponse(throttle_time_ms=0, topics=topics)
+
+    def _producers(self, topic: str, partition_id: int) -> list[PartitionResponse.ProducerState]:
+        partition = replica_named(self._broker, topic, partition_id)
+        partition.leadership()
+        return [_described(one) for one in partition.log.producers]
+
+
+def _described(producer: ProducerState) -> PartitionResponse.ProducerState:
+    first_offset = producer.transaction_first_offset
+    return PartitionResponse.ProducerState(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp_ms,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=-1 if first_offset is None else first_offset,
+    )
