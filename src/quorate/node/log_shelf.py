@@ -4,7 +4,10 @@ A disk that fails takes its directory out; whoever must know is told. What was d
 broker was not running is set aside, and so is another topic of the same name, deleted and created again.
 
 What the checkpoints say of a log must never be taken for something else of the same name: where it begins, it
-would begin there, too. So before a name is used again, the checkpoints forget it.
+would begin there, too. So before a name is used again, the checkpoints forget it. Nor may they say that a log
+is synced beyond its end: what is appended there after a cut would not be looked at after a crash. So a log that
+was cut is not appended to before the checkpoints know. Where many are cut at the same time, one store does for
+all that wait.
 """
 
 from __future__ import annotations
@@ -113,10 +116,39 @@ class DirectoryShelf:
         except StorageError as error:
             self._fail(directory, error)
             raise
+        self._logs[name] = log
+        try:
+            await self._lower(name, log)  # recovery may have cut something, or a crash came before this
+        except StorageError as error:
+            del self._logs[name]
+            log.abandon()
+            self._fail(directory, error)
+            raise
+        log.call_when_cut(lambda: self._lower(name, log))
         directory.opened(name)
         self._report(key, log)
-        self._logs[name] = log
         return log
+
+    async def _lower(self, name: PartitionName, log: PartitionLog) -> None:
+        """Stores checkpoints that say no more of a log than is true of it, if they do."""
+        directory = self._directories.of_path(log.directory)
+        if directory is not None and self._says_too_much(directory, name):
+            async with self._saving:
+                if self._says_too_much(directory, name):
+                    recovery_points, start_offsets = directory.recovery_points, directory.start_offsets
+                    wrong = [one for one in recovery_points if self._says_too_much(directory, one)]
+                    flushed = {one: self._logs[one].flushed_offset for one in wrong}
+                    starts = {one: self._logs[one].start_offset for one in wrong}
+                    await directory.store_recovery_points(recovery_points | flushed)
+                    if any(start_offsets.get(one, 0) > offset for one, offset in starts.items()):
+                        await self._store_starts(directory, start_offsets | starts)
+
+    def _says_too_much(self, directory: LogDirectory, name: PartitionName) -> bool:
+        log = self._logs.get(name)
+        return log is not None and (
+            directory.recovery_points.get(name, 0) > log.flushed_offset
+            or directory.start_offsets.get(name, 0) > log.start_offset
+        )
 
     def _place_for(self, key: TopicPartition, directory_id: Uuid) -> LogDirectory:
         """Where a log begins that was not found. If it may be on a disk that failed, it must not begin anew:
@@ -210,7 +242,10 @@ class DirectoryShelf:
     ) -> None:
         await directory.store_high_watermarks(high_watermarks)
         await directory.store_recovery_points(recovery_points)
-        await directory.store_start_offsets({name: one for name, one in start_offsets.items() if one})
+        await self._store_starts(directory, start_offsets)
+
+    async def _store_starts(self, directory: LogDirectory, offsets: Mapping[PartitionName, int]) -> None:
+        await directory.store_start_offsets({name: one for name, one in offsets.items() if one})
 
     # Failing and ending
 

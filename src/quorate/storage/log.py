@@ -7,7 +7,8 @@ leaves them running: nobody knows how far a sync has come, so none is ever aband
 
 After a power failure, what is below `flushed_offset` is there, and what comes behind it was once there in
 this order. So a cut is synced before anything is appended in its place: otherwise a disk could bring back the
-end of what was cut, behind the beginning of what replaced it.
+end of what was cut, behind the beginning of what replaced it. And who remembers on disk up to where the log is
+synced is asked to forget it before that (`when_cut`): otherwise what replaced it would be believed synced.
 
 When the disk fails: an append that did not fit is cut off and raises `StorageError`; the log goes on after
 the next `flush` has succeeded. A sync that failed, or a cut that was left half done, ends the use of the log:
@@ -70,6 +71,8 @@ class Log:
         self._failure: StorageError | None = None
         self._awaited = asyncio.Lock()
         self.companion: LogCompanion | None = None
+        self.when_cut: Callable[[], Awaitable[None]] | None = None
+        """Is awaited when something was cut off, before anything can be appended."""
 
     @classmethod
     async def open(
@@ -451,7 +454,7 @@ class Log:
         if is_cut and self.companion is not None:
             self._are_names_unsynced = True
             await self.companion.is_cut()
-        await self._flush()
+        await self._flush_cut()
 
     async def _restart_at(self, offset: int, now_ms: int) -> None:
         self._cuts += 1
@@ -463,6 +466,11 @@ class Log:
         self._segments.append(Segment(self._files, self.directory, offset, self.config, now_ms, create=True))
         self._are_names_unsynced = True
         self._are_epochs_unsynced |= self.epochs.clear()
+        await self._flush_cut()
+
+    async def _flush_cut(self) -> None:
+        if self.when_cut is not None:
+            await self.when_cut()
         await self._flush()
 
     async def _delete_until(self, offset: int, now_ms: int) -> None:

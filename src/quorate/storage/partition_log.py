@@ -15,7 +15,7 @@ batch should be, none is, and another replica has to be asked for it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, validate
@@ -123,6 +123,11 @@ class PartitionLog:
     def configure(self, config: LogConfig) -> None:
         """Other settings from now on; segments that exist stay as they are."""
         self._log.config = config
+
+    def call_when_cut(self, forget: Callable[[], Awaitable[None]]) -> None:
+        """For who remembers on disk where the log begins and up to where it is synced: is awaited after a cut
+        and before the next append. A power failure must not find more remembered than there is."""
+        self._log.when_cut = forget
 
     @property
     def recovery(self) -> RecoveryReport:
