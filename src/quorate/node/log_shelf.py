@@ -5,9 +5,9 @@ broker was not running is set aside, and so is another topic of the same name, d
 
 What the checkpoints say of a log must never be taken for something else of the same name: where it begins, it
 would begin there, too. So before a name is used again, the checkpoints forget it. Nor may they say that a log
-is synced beyond its end: what is appended there after a cut would not be looked at after a crash. So a log that
-was cut is not appended to before the checkpoints know. Where many are cut at the same time, one store does for
-all that wait.
+is synced beyond its end: what is appended there after a cut would not be looked at after a crash. So a log
+that was cut is not appended to before the checkpoints know. Where many are cut at the same time, one store
+does for all that wait.
 """
 
 from __future__ import annotations

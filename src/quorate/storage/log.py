@@ -7,8 +7,8 @@ leaves them running: nobody knows how far a sync has come, so none is ever aband
 
 After a power failure, what is below `flushed_offset` is there, and what comes behind it was once there in
 this order. So a cut is synced before anything is appended in its place: otherwise a disk could bring back the
-end of what was cut, behind the beginning of what replaced it. And who remembers on disk up to where the log is
-synced is asked to forget it before that (`when_cut`): otherwise what replaced it would be believed synced.
+end of what was cut, behind the beginning of what replaced it. And who remembers on disk up to where the log
+is synced is asked to forget it before that (`when_cut`): otherwise what replaced it would be believed synced.
 
 When the disk fails: an append that did not fit is cut off and raises `StorageError`; the log goes on after
 the next `flush` has succeeded. A sync that failed, or a cut that was left half done, ends the use of the log:
