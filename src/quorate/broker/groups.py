@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable, Sequence
 from typing import Final
+from uuid import UUID
 
 from quorate.broker.coordinators import Coordinators, Hosted
+from quorate.broker.group_topics import GroupTopics
+from quorate.broker.partition import Partition
 from quorate.broker.serving import Broker
+from quorate.coordinator.effects import Moment
 from quorate.coordinator.shard import GroupShard
+from quorate.metadata.event import Event
 
 __all__ = ["OFFSETS_TOPIC", "Groups", "java_hash"]
 
@@ -28,13 +35,39 @@ def java_hash(text: str) -> int:
 
 
 class Groups:
-    """Where groups are coordinated. `partitions` is how many the topic will have if it does not exist yet."""
+    """Where groups are coordinated."""
 
-    def __init__(self, broker: Broker, shards: Coordinators[GroupShard], partitions: int) -> None:
+    def __init__(self, broker: Broker, saw: Callable[[Sequence[Event]], None]) -> None:
+        """`saw` is told what has happened to groups, and why."""
+        settings = broker.settings
         self._broker = broker
-        self.shards = shards
-        self._partitions = partitions
+        self.topics = GroupTopics(broker.image)
+        self.shards: Coordinators[GroupShard] = Coordinators(
+            self._make_shard,
+            lambda: Moment(broker.now_ms(), broker.wall_ms()),
+            commit_timeout_ms=settings.offsets_commit_timeout_ms,
+            offline=broker.replicas.offline,
+            saw=saw,
+            logger=logging.getLogger(f"quorate.groups.{settings.broker_id}"),
+        )
         self._known: dict[str, int] = {}  # hashes of groups, which are asked for again and again
+
+    def _make_shard(self) -> GroupShard:
+        random = self._broker.random
+        return GroupShard(
+            self._broker.settings.groups, lambda: str(UUID(bytes=random.randbytes(16), version=4))
+        )
+
+    def led(self, partition: Partition) -> None:
+        """This broker leads a partition, in a new epoch."""
+        if partition.key.topic == OFFSETS_TOPIC:
+            self.shards.elected(partition)
+
+    def topics_gone(self, names: Sequence[str]) -> None:
+        """Topics were deleted, and with them what groups have committed for them."""
+        if names:
+            for hosted in self.shards.all_active():
+                hosted.perform(lambda moment, shard=hosted.shard: shard.topics_deleted(names, moment))  # type: ignore[misc]
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group's state is in."""
@@ -62,4 +95,6 @@ class Groups:
     def _partition_count(self) -> int:
         image = self._broker.image
         topic = image.topics.by_name.get(OFFSETS_TOPIC)
-        return self._partitions if topic is None else image.partitions.count_of(topic.slot)
+        if topic is None:
+            return self._broker.settings.offsets_topic_partitions
+        return image.partitions.count_of(topic.slot)

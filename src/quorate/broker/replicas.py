@@ -60,6 +60,7 @@ class Replicas:
         self._fetchers = fetchers
         self._proposals = proposals
         self._when_assigned = when_assigned
+        self.when_led: Callable[[Partition], None] = lambda _: None  # told when an epoch of ours begins
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._logger = logging.getLogger(f"quorate.broker.{settings.broker_id}")
@@ -110,6 +111,7 @@ class Replicas:
             await partition.settled()
         if state.leader == self._settings.broker_id:
             if partition.lead(state):
+                self.when_led(partition)
                 self._logger.info("lead partition=%s epoch=%d isr=%s", key, state.leader_epoch, state.isr)
         elif partition.follow(state):
             self._fetchers.follow(partition)
