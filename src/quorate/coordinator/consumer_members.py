@@ -1,8 +1,8 @@
 """A member of a consumer group: what it said about itself, and what it holds. A value; it never changes.
 
-A member holds partitions in one of two ways: they are *assigned* to it, or it was told to give them back and has
-not yet said that it did (*pending revocation*). For each it is known at which epoch the member got it, so that
-a late commit of an offset can be told from a stale one.
+A member holds partitions in one of two ways: they are *assigned* to it, or it was told to give them back and
+has not yet said that it did (*pending revocation*). For each it is known at which epoch the member got it, so
+that a late commit of an offset can be told from a stale one.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class MemberState(IntEnum):
     """The log has a state that we do not know."""
 
     @classmethod
-    def _missing_(cls, value: object) -> MemberState:
+    def _missing_(cls, _value: object) -> MemberState:
         return cls.UNKNOWN
 
 

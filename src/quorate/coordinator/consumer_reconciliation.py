@@ -1,7 +1,7 @@
-"""How a member gets from the partitions it has to those it shall have, without two members ever having the same.
+"""How a member gets from what it has to what it shall have, without two ever having the same partition.
 
-A member takes one step per heartbeat. It first gives back what is no longer its own, and only once it has said so
-does its epoch move; what it shall get is given to it as soon as nobody else holds it.
+A member takes one step per heartbeat. It first gives back what is no longer its own, and only once it has
+said so does its epoch move; what it shall get is given to it as soon as nobody else holds it.
 
     STABLE                 at the target's epoch it stays; at another, a step is computed
     UNREVOKED_PARTITIONS   stays until the member names its partitions and none of them is to be given back
@@ -17,8 +17,8 @@ A step:
     otherwise, something is held by others   UNRELEASED_PARTITIONS, new epoch, keep + add
     otherwise                                STABLE, new epoch, keep + add
 
-Between two targets a member may change its subscription. What it no longer subscribes to is then taken from it at
-once, whatever the target says.
+Between two targets a member may change its subscription. What it no longer subscribes to is then taken from
+it at once, whatever the target says.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _from_unknown(member: Member, step: Reconciliation) -> Member:
     if step.owned is None or step.owned:
         raise ApiError(
             ErrorCode.FENCED_MEMBER_EPOCH,
-            "The consumer group member is in an unknown state. It must abandon all its partitions and rejoin.",
+            "The member is in an unknown state. It must abandon all its partitions and rejoin.",
         )
     return _next(member, step)
 
@@ -109,7 +109,9 @@ def _next(member: Member, step: Reconciliation) -> Member:
 
 def _without_unsubscribed(member: Member, step: Reconciliation) -> Member:
     """The member without the topics it no longer subscribes to; its way to the target goes on as it was."""
-    dropped = {topic_id: held for topic_id, held in member.assigned.items() if topic_id not in step.subscribed}
+    dropped = {
+        topic_id: held for topic_id, held in member.assigned.items() if topic_id not in step.subscribed
+    }
     if not dropped:
         return member
     assigned = {topic_id: held for topic_id, held in member.assigned.items() if topic_id not in dropped}

@@ -1,4 +1,4 @@
-"""The records of a consumer group, as Kafka 4.3 writes them. Lists are sorted, so that equal states write equally."""
+"""The records of a consumer group, as Kafka 4.3 writes them. Lists are sorted: equal states write equally."""
 
 from __future__ import annotations
 
@@ -165,7 +165,5 @@ def _with_epochs(held: Held) -> list[ConsumerGroupCurrentMemberAssignmentValue.T
     for topic_id in sorted(held):
         partitions = sorted(held[topic_id])
         epochs = [held[topic_id][partition] for partition in partitions]
-        listed.append(
-            topic_partitions(topic_id=topic_id, partitions=partitions, assignment_epochs=epochs)
-        )
+        listed.append(topic_partitions(topic_id=topic_id, partitions=partitions, assignment_epochs=epochs))
     return listed

@@ -1,4 +1,4 @@
-"""What holds for one consumer group: the configuration of the coordinator, and what the group itself was given."""
+"""What holds for one consumer group: the coordinator's configuration, and what the group itself was given."""
 
 from __future__ import annotations
 

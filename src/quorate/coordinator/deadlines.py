@@ -1,7 +1,7 @@
 """Deadlines by key, made for being pushed back again and again.
 
-A heartbeat moves a deadline later, thousands of times before it is ever reached. So moving one later only writes
-it down; the queue keeps the earlier time and finds out when that time comes.
+A heartbeat moves a deadline later, thousands of times before it is ever reached. So moving one later only
+writes it down; the queue keeps the earlier time and finds out when that time comes.
 """
 
 from __future__ import annotations

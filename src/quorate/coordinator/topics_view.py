@@ -1,4 +1,4 @@
-"""What the group coordinator knows of the cluster's topics: which there are, and how many partitions each has.
+"""What the group coordinator knows of the cluster's topics: which there are, and their partitions.
 
 The host keeps one view and renews a `Topic` only when something of that topic changes, so that what was once
 computed from it (its hash) stays with it.

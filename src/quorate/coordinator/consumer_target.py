@@ -1,0 +1,86 @@
+"""The target assignment of a group: which member shall have which partitions in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quorate.coordinator import consumer_records as records
+from quorate.coordinator.assignors import ASSIGNORS, MemberSpec
+from quorate.coordinator.consumer_members import Member, Partitions
+from quorate.coordinator.consumer_state import ConsumerGroupState
+from quorate.coordinator.effects import LogRecord
+from quorate.coordinator.topics_view import TopicsView
+from quorate.protocol.types import Uuid
+
+__all__ = ["Subscriptions", "TargetAssignment", "compute_target"]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetAssignment:
+    """A target, and the records that say how it differs from the one before."""
+
+    epoch: int
+    of_member: Partitions
+    """What the member shall have that is being heard."""
+    records: list[LogRecord]
+
+
+class Subscriptions:
+    """The ids of the topics that members subscribe to. Members that want the same share the answer."""
+
+    __slots__ = ("_known", "_state", "_topics")
+
+    def __init__(self, state: ConsumerGroupState, topics: TopicsView) -> None:
+        self._state = state
+        self._topics = topics
+        self._known: dict[tuple[frozenset[str], str | None], frozenset[Uuid]] = {}
+
+    def of(self, member: Member) -> frozenset[Uuid]:
+        """Those of its topics that exist."""
+        key = (member.topic_names, member.regex)
+        known = self._known.get(key)
+        if known is None:
+            found = map(self._topics.by_name, self._state.topics_of(member))
+            known = self._known[key] = frozenset(topic.id for topic in found if topic is not None)
+        return known
+
+
+def compute_target(
+    state: ConsumerGroupState,
+    heard: Member,
+    subscriptions: Subscriptions,
+    topics: TopicsView,
+    *,
+    epoch: int,
+    assignor: str,
+    wall_ms: int,
+) -> TargetAssignment:
+    """The target at `epoch`, with one member as it is about to be. If that one takes the place of a static
+    member, it stands for it in every respect."""
+    members = dict(state.members)
+    replaced = state.static.get(heard.instance_id) if heard.instance_id is not None else None
+    if replaced is not None:
+        members.pop(replaced, None)
+    members[heard.member_id] = heard
+    specs = {
+        member_id: MemberSpec(subscriptions.of(member), state.target_of(member), member.instance_id)
+        for member_id, member in members.items()
+    }
+    counts = _partition_counts(specs, topics)
+    target = ASSIGNORS[assignor](specs, counts)
+    written = [
+        records.target_assignment(state.group_id, member_id, target[member_id])
+        for member_id in sorted(target)
+        if state.targets.get(member_id) != target[member_id]
+    ]
+    written.append(records.target_epoch(state.group_id, epoch, wall_ms))
+    return TargetAssignment(epoch, target[heard.member_id], written)
+
+
+def _partition_counts(specs: Mapping[str, MemberSpec], topics: TopicsView) -> dict[Uuid, int]:
+    wanted: set[Uuid] = set()
+    for topic_ids in {spec.topic_ids for spec in specs.values()}:
+        wanted |= topic_ids
+    found = map(topics.by_id, sorted(wanted))
+    return {topic.id: topic.partition_count for topic in found if topic is not None}
