@@ -208,7 +208,8 @@ def test_an_orderly_end_is_seen_once(tmp_path: Path) -> None:
         produce(log, a_produced())
         await log.close()
         first = directories.online[0]
-        await first.store_recovery_points({name: 1})
+        first.partitions.add(name)
+        await first.store_recovery_points({name: 1, PartitionName("deleted", 0): 5})
         await first.store_start_offsets({name: 0})
         await first.store_high_watermarks({name: 1})
         for directory in directories.online:

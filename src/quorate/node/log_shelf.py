@@ -8,6 +8,8 @@ would begin there, too. So before a name is used again, the checkpoints forget i
 is synced beyond its end: what is appended there after a cut would not be looked at after a crash. So a log
 that was cut is not appended to before the checkpoints know. Where many are cut at the same time, one store
 does for all that wait.
+
+Copies of replicas that move to another directory are in `future_logs`.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from quorate.broker.partition import Partition, TopicPartition
 from quorate.broker.settings import BrokerSettings
@@ -32,6 +35,8 @@ from quorate.storage.partition_metadata import read_topic_id
 
 __all__ = ["DirectoryShelf"]
 
+PREFERENCES_MAX: Final = 10_000  # for replicas that may never come
+
 
 class DirectoryShelf:
     """A `broker.replicas.LogShelf`."""
@@ -41,7 +46,9 @@ class DirectoryShelf:
         self._directories = directories
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
         self._logs: dict[PartitionName, PartitionLog] = {}  # that are open
-        self._deleted: set[PartitionName] = set()  # which the checkpoints may still have
+        # Which the checkpoints may still have, by directory:
+        self._deleted: set[tuple[str, PartitionName]] = set()
+        self._preferred: dict[PartitionName, str] = {}  # where replicas shall begin that are not here yet
         self._saving = asyncio.Lock()
         self.when_failed: Callable[[LogDirectory, StorageError], None] | None = None
         self.all_failed = asyncio.Event()
@@ -57,10 +64,23 @@ class DirectoryShelf:
             locked=(config.metadata_directory,),
         )
         shelf = cls(host, directories)
-        for directory in directories.online:
-            directory.finish_deletions()
-            await directory.begin()
+        for path, reason in directories.offline.items():
+            shelf._logger.error("log directory offline path=%s reason=%s", path, reason)
+        for directory in list(directories.online):
+            try:
+                if not directories.offline:
+                    directory.finish_deletions()  # else what is deleted here may be all that is left of it
+                await directory.begin()
+            except StorageError as error:
+                shelf.fail_directory(directory, error)
+        if not directories.online:
+            await shelf.close_directories()
+            raise StorageError(", ".join(directories.offline), "no log directory can be used")
         return shelf
+
+    @property
+    def directories(self) -> LogDirectories:
+        return self._directories
 
     @property
     def directory_ids(self) -> list[Uuid]:
@@ -79,8 +99,10 @@ class DirectoryShelf:
             try:
                 for name in sorted(directory.partitions):
                     await self._set_aside_unless(directory, name, ours.get(name))
+                for name in sorted(directory.futures):
+                    await self._drop_future_unless(directory, name, ours.get(name))
             except StorageError as error:
-                self._fail(directory, error)
+                self.fail_directory(directory, error)
 
     async def _set_aside_unless(
         self, directory: LogDirectory, name: PartitionName, topic_id: Uuid | None
@@ -91,9 +113,24 @@ class DirectoryShelf:
             return False
         unique = Uuid(self._host.random.randbytes(16))
         stray = await directory.rename(name, unique, DirectoryKind.STRAY)
-        self._deleted.add(name)
+        self._deleted.add((directory.path, name))
         self._logger.warning("set aside directory=%s/%s topic_id=%s", directory.path, stray, found)
         return True
+
+    async def _drop_future_unless(
+        self, directory: LogDirectory, name: PartitionName, topic_id: Uuid | None
+    ) -> None:
+        """Drops a copy, unless it is that of a topic."""
+        path = f"{directory.path}/{directory.futures[name].name}"
+        if topic_id is None or read_topic_id(self._host.files, path) != topic_id:
+            await self.drop_future(directory, name)
+
+    async def drop_future(self, directory: LogDirectory, name: PartitionName) -> None:
+        """Takes a copy away whose log is closed: its name at once, its files after that."""
+        deleted = await directory.drop_future(name)
+        self._deleted.add((directory.path, name))
+        if deleted is not None:
+            await directory.delete_gently(deleted)
 
     async def open_log(self, key: TopicPartition, config: TopicConfig, directory_id: Uuid) -> PartitionLog:
         """The log of a replica, recovered; in the directory where it is, or was assigned to, or with room."""
@@ -102,7 +139,9 @@ class DirectoryShelf:
         try:
             if name in directory.partitions:
                 await self._set_aside_unless(directory, name, key.topic_id)
-            await self._forget_deleted(name, directory)
+            elif self._directories.future_of(name) is not None:
+                await self._use_or_drop_future(key, name, directory)
+            await self.forget_deleted(name, directory)
             directory.partitions.add(name)
             log = await PartitionLog.open(
                 self._host.files,
@@ -114,7 +153,7 @@ class DirectoryShelf:
                 start_offset=directory.start_offsets.get(name, 0),
             )
         except StorageError as error:
-            self._fail(directory, error)
+            self.fail_directory(directory, error)
             raise
         self._logs[name] = log
         try:
@@ -122,7 +161,7 @@ class DirectoryShelf:
         except StorageError as error:
             del self._logs[name]
             log.abandon()
-            self._fail(directory, error)
+            self.fail_directory(directory, error)
             raise
         log.call_when_cut(lambda: self._lower(name, log))
         directory.opened(name)
@@ -153,24 +192,57 @@ class DirectoryShelf:
     def _place_for(self, key: TopicPartition, directory_id: Uuid) -> LogDirectory:
         """Where a log begins that was not found. If it may be on a disk that failed, it must not begin anew:
         an empty replica would be taken for one that has everything."""
+        name = PartitionName(key.topic, key.partition_id)
+        is_moving = self._directories.future_of(name) is not None
+        is_known = any(one.directory_id == directory_id for one in self._directories.online)
+        is_new = directory_id == UNASSIGNED
+        if self._directories.offline and (is_moving or not (is_known or is_new)):
+            offline = ", ".join(self._directories.offline)
+            raise StorageError(offline, f"{key} may be there, and the directory is offline")
+        preferred = self._preferred.pop(name, None)
+        for one in self._directories.online:
+            if one.path == preferred:
+                return one
         for one in self._directories.online:
             if one.directory_id == directory_id:
                 return one
-        if self._directories.offline and directory_id != UNASSIGNED:
-            offline = ", ".join(self._directories.offline)
-            raise StorageError(offline, f"{key} may be there, and the directory is offline")
         return self._directories.choose()
 
-    async def _forget_deleted(self, name: PartitionName, directory: LogDirectory) -> None:
-        if name in self._deleted:
-            async with self._saving:
-                await self._store(
-                    directory,
-                    directory.high_watermarks,
-                    directory.recovery_points,
-                    directory.start_offsets,
-                )
-            self._deleted.discard(name)
+    async def _use_or_drop_future(
+        self, key: TopicPartition, name: PartitionName, directory: LogDirectory
+    ) -> None:
+        """There is a copy, and what it was made from is gone with its disk. If the cluster knows the replica
+        to be where the copy is, the copy had caught up before, and is far better than nothing."""
+        future_in = self._directories.future_of(name)
+        assert future_in is not None
+        path = f"{future_in.path}/{future_in.futures[name].name}"
+        if future_in is directory and read_topic_id(self._host.files, path) == key.topic_id:
+            self._logger.warning("a copy takes the place of its original path=%s partition=%s", path, key)
+            await self.forget_deleted(name, directory)
+            directory.give_name(name)
+            await directory.sync_names()
+        else:
+            await self.drop_future(future_in, name)
+
+    def prefer(self, name: PartitionName, path: str) -> None:
+        """A replica shall begin in this directory, if it comes here."""
+        self._preferred.pop(name, None)
+        self._preferred[name] = path
+        while len(self._preferred) > PREFERENCES_MAX:
+            self._preferred.pop(next(iter(self._preferred)))
+
+    async def forget_deleted(self, name: PartitionName, directory: LogDirectory) -> None:
+        """What the checkpoints of a directory say of a name is not about what begins there now."""
+        if (directory.path, name) in self._deleted:
+            await self.store(directory)
+            self._deleted.discard((directory.path, name))
+
+    async def store(self, directory: LogDirectory) -> None:
+        """Stores the checkpoints of a directory, with what it knows."""
+        async with self._saving:
+            await self._store(
+                directory, directory.high_watermarks, directory.recovery_points, directory.start_offsets
+            )
 
     def _report(self, key: TopicPartition, log: PartitionLog) -> None:
         found = log.recovery
@@ -189,9 +261,8 @@ class DirectoryShelf:
         return 0 if directory is None else directory.high_watermarks.get(name, 0)
 
     def directory_of(self, log: PartitionLog) -> Uuid:
-        """The id of the directory that a log is in."""
-        directory = self._directories.of_path(log.directory)
-        return UNASSIGNED if directory is None or directory.directory_id is None else directory.directory_id
+        """The id of the directory that a log is in, which may have failed."""
+        return self._directories.id_of_path(log.directory) or UNASSIGNED
 
     async def delete_log(self, key: TopicPartition, log: PartitionLog) -> None:
         """Deletes a replica: its name at once, its files after that."""
@@ -200,14 +271,21 @@ class DirectoryShelf:
         directory = self._directories.of_path(log.directory)
         if directory is None:
             return
-        self._deleted.add(name)
+        self._deleted.add((directory.path, name))
         try:
             await log.close()
             unique = Uuid(self._host.random.randbytes(16))
             renamed = await directory.rename(name, unique, DirectoryKind.DELETED)
             directory.delete(renamed)
         except StorageError as error:
-            self._fail(directory, error)
+            self.fail_directory(directory, error)
+
+    def replaced(self, key: TopicPartition, log: PartitionLog, was_in: LogDirectory) -> None:
+        """Another log has taken the place of the one of a replica, which was in this directory."""
+        name = PartitionName(key.topic, key.partition_id)
+        self._logs[name] = log
+        log.call_when_cut(lambda: self._lower(name, log))
+        self._deleted.add((was_in.path, name))
 
     async def save(self, partitions: Sequence[Partition]) -> None:
         """Stores the checkpoints of all directories. What they say of logs that are not open yet stays."""
@@ -230,7 +308,7 @@ class DirectoryShelf:
                         directory.start_offsets | starts,
                     )
                 except StorageError as error:
-                    self._fail(directory, error)
+                    self.fail_directory(directory, error)
             self._deleted -= deleted
 
     async def _store(
@@ -253,9 +331,10 @@ class DirectoryShelf:
         """The disk under a log has failed."""
         directory = self._directories.of_path(log.directory)
         if directory is not None:
-            self._fail(directory, error)
+            self.fail_directory(directory, error)
 
-    def _fail(self, directory: LogDirectory, error: StorageError) -> None:
+    def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
+        """The disk under a directory has failed."""
         if directory not in self._directories.online:
             return
         self._logger.error("log directory offline path=%s reason=%s", directory.path, error)

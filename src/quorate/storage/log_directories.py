@@ -10,6 +10,7 @@ should have been recovered and were not.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -208,6 +209,15 @@ class LogDirectory:
             if isinstance(self._files, RemovesDirectories):
                 self._files.remove_directory(path)
 
+    async def delete_gently(self, name: str) -> None:
+        """The same, while others have their turn between two files: large ones take long."""
+        path = f"{self.path}/{name}"
+        with storage_errors(path):
+            for file_name in self._files.names(path):
+                self._files.unlink(f"{path}/{file_name}")
+                await asyncio.sleep(0)
+        self.delete(name)
+
     def finish_deletions(self) -> list[str]:
         """Deletes what was to be deleted when the last process ended. The names."""
         names = [one.name for one in self.listing() if one.kind is DirectoryKind.DELETED]
@@ -222,17 +232,23 @@ class LogDirectory:
         await delete_clean_shutdown(self._files, self.path)
 
     async def store_recovery_points(self, offsets: Mapping[PartitionName, int]) -> None:
-        self.recovery_points = dict(offsets)
+        self.recovery_points = offsets = self._of_those_here(offsets)
         await store_checkpoint(self._files, self.path, RECOVERY_POINTS_NAME, offsets)
 
     async def store_start_offsets(self, offsets: Mapping[PartitionName, int]) -> None:
         """Only of logs whose first segment begins before."""
-        self.start_offsets = dict(offsets)
+        self.start_offsets = offsets = self._of_those_here(offsets)
         await store_checkpoint(self._files, self.path, START_OFFSETS_NAME, offsets)
 
     async def store_high_watermarks(self, offsets: Mapping[PartitionName, int]) -> None:
-        self.high_watermarks = dict(offsets)
+        self.high_watermarks = offsets = self._of_those_here(offsets)
         await store_checkpoint(self._files, self.path, HIGH_WATERMARKS_NAME, offsets)
+
+    def _of_those_here(self, offsets: Mapping[PartitionName, int]) -> dict[PartitionName, int]:
+        """Without what was taken away after it was asked how far each log is."""
+        return {
+            one: offset for one, offset in offsets.items() if one in self.partitions or one in self.futures
+        }
 
     @property
     def is_in_order(self) -> bool:
