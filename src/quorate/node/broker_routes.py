@@ -14,6 +14,7 @@ from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
 from quorate.broker.handlers.forwarding import Forwarding, limit_to_controller
 from quorate.broker.handlers.metadata import Metadata
 from quorate.broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
+from quorate.broker.handlers.own_view import OwnView
 from quorate.broker.handlers.produce import ProduceHandler
 from quorate.broker.handlers.producer_ids import InitProducerIdHandler
 from quorate.broker.handlers.security import Security
@@ -54,7 +55,9 @@ class BrokerRoutes:
         self._control_plane = control_plane
         self._creation = TopicCreation(broker.settings, control_plane)
         self._producer_ids = InitProducerIdHandler(broker)
-        forwarding = Forwarding(control_plane)
+        own_view = OwnView(broker.current_image)
+        state.when_applied.append(lambda _: own_view.applied())
+        forwarding = Forwarding(control_plane, own_view)
         self._routes = [
             # Old librdkafka compresses only for those who claim to know version 0.
             Route(ProduceRequest, ProduceHandler(broker), advertised=range(_PRODUCE_MAX + 1)),

@@ -5,15 +5,19 @@ A client may only be offered versions that the controller has as well, so ApiVer
 serve (`limit_to_controller`). A client that asks in a version that the controller does not have, because
 another one became active, is disconnected, and negotiates again.
 
+What was done to topics is told when this broker shows it as well (`own_view`).
+
 Most requests are passed on as they are. What a broker has a say in itself goes through its own handlers:
 configurations (`alter_configs`), access rights and tokens (`security`).
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
+from quorate.broker.handlers.own_view import OwnView
 from quorate.controller.refusals import refusal
 from quorate.net.routes import Handler, RequestContext, Route, RouteTable, route_id
 from quorate.protocol.api.admin import (
@@ -80,6 +84,7 @@ FORWARDED: Final[tuple[type[Request], ...]] = (
     RenewDelegationTokenRequest,
 )
 
+_SHOWN: Final = (CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest)
 _KEYS: Final = frozenset(one.__key__ for one in FORWARDED)
 
 
@@ -99,11 +104,29 @@ class Forwarder(Protocol):
 class Forwarding:
     """`routes` are the requests that are passed on as they are; other handlers use `forward`."""
 
-    def __init__(self, forwarder: Forwarder) -> None:
+    def __init__(self, forwarder: Forwarder, own_view: OwnView | None = None) -> None:
+        """Without a view of its own, a broker answers as soon as the controller does."""
         self._forwarder = forwarder
+        self._own_view = own_view
 
     def routes(self) -> list[Route]:
-        return [Route(one, self.forward) for one in _AS_THEY_ARE]
+        return [
+            Route(one, self._forward_and_show if one in _SHOWN else self.forward) for one in _AS_THEY_ARE
+        ]
+
+    async def _forward_and_show(
+        self, context: RequestContext, header: RequestHeader, request: Request
+    ) -> Response:
+        """Passes on what changes topics, and answers when the change is seen here."""
+        if self._own_view is None:
+            return await self.forward(context, header, request)
+        loop = asyncio.get_running_loop()
+        began, ids = loop.time(), self._own_view.ids_of(request)
+        response = await self.forward(context, header, request)
+        assert isinstance(request, _SHOWN)
+        left_ms = request.timeout_ms - (loop.time() - began) * 1000
+        await self._own_view.shows(request, response, ids, left_ms)
+        return response
 
     async def forward(self, context: RequestContext, header: RequestHeader, request: Request) -> Response:
         version = header.request_api_version

@@ -1,0 +1,129 @@
+"""Answers about topics are held back until this broker shows what they say.
+
+The active controller answers once a change is committed. This broker reads the same log, and may not have
+come that far: a client that is told of a new topic, and asks for its metadata at once, would hear that there is
+none. So the answer waits for the broker's own image, at most for as long as the client is willing to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from quorate.metadata.image import ClusterImage
+from quorate.protocol.api.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.message import Request, Response
+from quorate.protocol.types import ZERO_UUID, Uuid
+
+__all__ = ["OwnView"]
+
+Shows = Callable[[ClusterImage], bool]
+
+HOLDING_MS_MAX: Final = 30_000  # however patient the client is
+
+
+class OwnView:
+    """What this broker shows of topics. `applied` has to be called whenever its image has changed."""
+
+    def __init__(self, current_image: Callable[[], ClusterImage]) -> None:
+        self._current_image = current_image
+        self._waiting: dict[asyncio.Future[None], Shows] = {}  # one for each answer that is held back
+
+    def applied(self) -> None:
+        if self._waiting:
+            image = self._current_image()
+            for done, shows in list(self._waiting.items()):
+                if not done.done() and shows(image):
+                    done.set_result(None)
+
+    def ids_of(self, request: Request) -> dict[str, Uuid]:
+        """The topics that a request is about to delete by name, as far as they are shown. A topic of the same
+        name that is created meanwhile is another one."""
+        if not isinstance(request, DeleteTopicsRequest):
+            return {}
+        by_name = self._current_image().topics.by_name
+        names = [*request.topic_names, *(one.name for one in request.topics if one.name is not None)]
+        return {name: by_name[name].id for name in names if name in by_name}
+
+    async def shows(
+        self, request: Request, response: Response, ids: dict[str, Uuid], timeout_ms: float
+    ) -> bool:
+        """Waits until the image shows what was answered to a request. Whether it came to that in time."""
+        condition = _condition(request, response, ids)
+        if condition is None or condition(self._current_image()):
+            return True
+        done = asyncio.get_running_loop().create_future()
+        self._waiting[done] = condition
+        try:
+            async with asyncio.timeout(max(0.0, min(timeout_ms, HOLDING_MS_MAX)) / 1000):
+                await done
+        except TimeoutError:
+            return False
+        finally:
+            del self._waiting[done]
+        return True
+
+
+def _condition(request: Request, response: Response, ids: dict[str, Uuid]) -> Shows | None:
+    if isinstance(request, CreateTopicsRequest) and isinstance(response, CreateTopicsResponse):
+        return None if request.validate_only else _has_topics(response)
+    if isinstance(request, CreatePartitionsRequest) and isinstance(response, CreatePartitionsResponse):
+        return None if request.validate_only else _has_partitions(request, response)
+    if isinstance(response, DeleteTopicsResponse):
+        return _has_not(response, ids)
+    return None
+
+
+def _has_topics(response: CreateTopicsResponse) -> Shows:
+    made = [
+        (one.name, one.topic_id, max(1, one.num_partitions))
+        for one in response.topics
+        if one.error_code == ErrorCode.NONE
+    ]
+
+    def shows(image: ClusterImage) -> bool:
+        by_name = image.topics.by_name
+        return all(
+            (topic := by_name.get(name)) is not None
+            and topic_id in (ZERO_UUID, topic.id)
+            and image.partition(topic.id, count - 1) is not None
+            for name, topic_id, count in made
+        )
+
+    return shows
+
+
+def _has_partitions(request: CreatePartitionsRequest, response: CreatePartitionsResponse) -> Shows:
+    counts = {one.name: one.count for one in request.topics}
+    grown = [
+        (one.name, counts.get(one.name, 0)) for one in response.results if one.error_code == ErrorCode.NONE
+    ]
+
+    def shows(image: ClusterImage) -> bool:
+        by_name = image.topics.by_name
+        return all(
+            (topic := by_name.get(name)) is not None and image.partition(topic.id, count - 1) is not None
+            for name, count in grown
+        )
+
+    return shows
+
+
+def _has_not(response: DeleteTopicsResponse, ids: dict[str, Uuid]) -> Shows:
+    gone = [
+        topic_id
+        for one in response.responses
+        if one.error_code == ErrorCode.NONE
+        and (topic_id := one.topic_id if one.topic_id != ZERO_UUID else ids.get(one.name or "", ZERO_UUID))
+        != ZERO_UUID
+    ]
+    return lambda image: not any(topic_id in image.topics.by_id for topic_id in gone)
