@@ -162,6 +162,7 @@ class Serving:
         self.image = ClusterImage()
         self.now_ms = 0.0
         self.wall_ms = START_MS
+        self.producer_expiration_ms = 86_400_000
         self.shelf = Shelf(directory)
         self.control_plane = ControlPlane()
         self.proposals = Proposals()
@@ -177,6 +178,7 @@ class Serving:
             wall_ms=lambda: self.wall_ms,
             is_eligible=self._is_eligible,
             scans_records=scans_records,
+            producer_expiration_ms=lambda: self.producer_expiration_ms,
         )
         self.replicas = Replicas(given, around, self.shelf, NoFetchers(), self.proposals)  # type: ignore[arg-type]
         self.broker = _Judged(

@@ -371,13 +371,16 @@ async def test_retention_deletes_what_is_committed_and_too_much(tmp_path: Path):
 
 @in_loop
 async def test_producers_that_are_gone_are_forgotten(tmp_path: Path):
-    broker = Broker(tmp_path, retention_check_ms=1, producer_id_expiration_ms=1000)
+    broker = Broker(tmp_path, retention_check_ms=1)
     partition = await broker.topic("t")
     await broker.ask(produce(("t", 0, a_batch(producer_id=7, producer_epoch=0, base_sequence=0))), 9)
     retaining = asyncio.create_task(broker.replicas.enforce_retention())
     await asyncio.sleep(0.01)
     assert len(partition.log.producers) == 1
     broker.wall_ms = START_MS + 2000
+    await asyncio.sleep(0.01)
+    assert len(partition.log.producers) == 1
+    broker.producer_expiration_ms = 1000  # it can be set while the broker runs
     while len(partition.log.producers):
         await asyncio.sleep(0.001)
     retaining.cancel()

@@ -2,8 +2,9 @@
 
 import pytest
 
+from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.controller.settings import ControllerSettings
-from quorate.node.config import ConfigError, parse_config
+from quorate.node.config import SETTINGS, ConfigError, parse_config
 from quorate.raft.voters import Endpoint
 
 GOOD = {
@@ -82,7 +83,28 @@ def test_the_defaults_of_the_file_are_those_of_the_controller():
 
 
 def test_an_unknown_key_is_a_warning():
-    assert parsed(num_io_threads="8").warnings == ("f.properties: unknown key num.io.threads",)
+    assert parsed(kafka_magic="8").warnings == ("f.properties: unknown key kafka.magic",)
+
+
+def test_a_key_that_changes_nothing_here_is_a_warning():
+    assert parsed(num_io_threads="8").warnings == ("f.properties: num.io.threads changes nothing here",)
+
+
+def test_a_key_that_can_change_while_the_node_runs_is_checked():
+    assert parsed(log_cleaner_threads="2").warnings == ()
+    with pytest.raises(ConfigError, match="log.cleaner.threads=many: allowed is a number from 0 on"):
+        parsed(log_cleaner_threads="many")
+
+
+def test_the_table_of_brokers_keys_has_every_key_with_its_default():
+    """`BROKER_KEYS` is what DescribeConfigs tells; this is what counts."""
+    assert set(SETTINGS) <= set(BROKER_KEYS)
+    for key, setting in SETTINGS.items():
+        default = BROKER_KEYS[key].definition.default
+        if default is not None and key not in ("listeners", "listener.security.protocol.map"):
+            assert setting.read(default) == setting.default, key
+        else:
+            assert not setting.default or key == "controller.listener.names", key
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,8 @@ class Surroundings:
     is_eligible: Callable[[int, int], bool]
     """Whether a broker with an epoch (-1 if it did not say) may be in sync: as the metadata says, active."""
     scans_records: bool = True  # of every batch that is produced; else only where a promise needs it
+    producer_expiration_ms: Callable[[], int] = lambda: 86_400_000
+    """After how long without a batch a producer is forgotten, as it is set now."""
 
 
 class Watcher(Protocol):

@@ -190,7 +190,7 @@ class Replicas:
             for partition in list(self):
                 await self._try(partition, partition.retain)
                 partition.log.expire_producers(
-                    self._around.wall_ms(), self._settings.producer_id_expiration_ms
+                    self._around.wall_ms(), self._around.producer_expiration_ms()
                 )
 
     async def _try(self, partition: Partition, work: Callable[[], Awaitable[object]]) -> None:

@@ -26,7 +26,6 @@ class BrokerSettings:
     default_replication_factor: int = 1
     fetch_max_bytes: int = 55 << 20
     fetch_sessions_max: int = 1000
-    producer_id_expiration_ms: int = 86_400_000
     validates_records: bool = True
     replica_selector_class: str = ""
     has_authorizer: bool = False  # somebody who says who may do what

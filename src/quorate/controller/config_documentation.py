@@ -188,6 +188,33 @@ _BROKERS: Final[Mapping[str, str]] = {
     "transaction.state.log.replication.factor": "Replicas of the topic of transactions.",
     "unclean.leader.election.interval.ms": "How often partitions without a leader get one that is not in"
     " sync, where that is allowed.",
+    "group.consumer.max.assignment.interval.ms": "The highest consumer.assignment.interval.ms of a group.",
+    "group.consumer.max.heartbeat.interval.ms": "The highest consumer.heartbeat.interval.ms of a group.",
+    "group.consumer.max.session.timeout.ms": "The highest consumer.session.timeout.ms of a group.",
+    "group.consumer.max.size": "How many members a consumer group may have.",
+    "group.consumer.migration.policy": "Whether groups may change between classic and consumer protocol.",
+    "group.consumer.min.assignment.interval.ms": "The lowest consumer.assignment.interval.ms of a group.",
+    "group.consumer.min.heartbeat.interval.ms": "The lowest consumer.heartbeat.interval.ms of a group.",
+    "group.consumer.min.session.timeout.ms": "The lowest consumer.session.timeout.ms of a group.",
+    "group.consumer.regex.refresh.interval.ms": "How often patterns of topics are matched anew.",
+    "group.initial.rebalance.delay.ms": "How long a new classic group waits for more members.",
+    "group.max.session.timeout.ms": "The highest session timeout that a member of a classic group may ask"
+    " for.",
+    "group.max.size": "How many members a classic group may have.",
+    "group.min.session.timeout.ms": "The lowest session timeout that a member of a classic group may ask"
+    " for.",
+    "offset.metadata.max.bytes": "How long the note of a committed offset may be.",
+    "offsets.commit.timeout.ms": "How long a commit of offsets waits for its replicas.",
+    "offsets.retention.check.interval.ms": "How often offsets are looked through for those that nobody"
+    " needs.",
+    "offsets.retention.minutes": "How long the offsets of a group without members are kept.",
+    "offsets.topic.segment.bytes": "The size of a segment file of the topic of committed offsets.",
+    "quota.window.num": "How many windows the rate of a client is measured over.",
+    "quota.window.size.seconds": "The length of a window that the rate of a client is measured over.",
+    "replica.selector.class": "How the replica is chosen that a consumer reads from.",
+    "replication.quota.window.num": "How many windows the rate of replication is measured over.",
+    "replication.quota.window.size.seconds": "The length of a window that the rate of replication is measured"
+    " over.",
 }
 
 _FAMILIES: Final[Mapping[str, str]] = {

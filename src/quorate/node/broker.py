@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Any
 
 from quorate.broker.dynamic_config import DynamicConfig
@@ -36,6 +37,7 @@ from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.metadata.touched import Touched
 from quorate.net.connections import Address, Connections
+from quorate.net.limits import Limits
 from quorate.net.routes import Handler, RequestContext, throttle_time_ms
 from quorate.net.server import Server
 from quorate.node.admin_view import BrokerStatus, ReplicaCounts
@@ -104,6 +106,7 @@ class BrokerRole:
         self.follower_throttle = ReplicationThrottle(config.replication_quota_window)
         self.configs.when_changed(self._set_throttles, LEADER_RATE, FOLLOWER_RATE)
         self._set_throttles()
+        self.configs.when_changed(self._limit_connections, "max.connections", "max.connections.per.ip")
         self.incarnation_id = Uuid(host.random.randbytes(16))
         self.ports: dict[str, int] = {}  # by listener, once it listens
         self.membership: Membership | None = None
@@ -193,6 +196,7 @@ class BrokerRole:
             wall_ms=host.wall_ms,
             is_eligible=self._is_eligible,
             scans_records=settings.validates_records,
+            producer_expiration_ms=lambda: self.configs["producer.id.expiration.ms"],
         )
         control_plane = KraftControlPlane(
             settings.broker_id,
@@ -245,7 +249,7 @@ class BrokerRole:
             server = Server(
                 listener.name,
                 table,
-                limits=self._config.limits,
+                limits=self._limits(),
                 budget=self.budget,
                 when_queued=self._metrics.meters.queued,
                 throttle_time_ms=throttle_time_ms,
@@ -392,6 +396,18 @@ class BrokerRole:
 
     def listeners(self) -> Sequence[Server]:
         return self._servers
+
+    def _limits(self) -> Limits:
+        """Those of a listener. To let nobody in would lock out whoever could change that."""
+        return replace(
+            self._config.limits,
+            connections_max=max(1, self.configs["max.connections"]),
+            connections_per_address_max=max(1, self.configs["max.connections.per.ip"]),
+        )
+
+    def _limit_connections(self) -> None:
+        for server in self._servers:
+            server.limits = self._limits()
 
     def _set_throttles(self) -> None:
         self.leader_throttle.limit = self.configs[LEADER_RATE]

@@ -19,6 +19,7 @@ from quorate.broker.quotas_rates import Window
 from quorate.broker.replica_selection import SELECTORS
 from quorate.broker.settings import BrokerSettings
 from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic_defaults
+from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
 from quorate.coordinator.settings import KEYS as GROUP_KEYS
@@ -379,7 +380,6 @@ class NodeConfig:
             default_replication_factor=self["default.replication.factor"],
             fetch_max_bytes=self["fetch.max.bytes"],
             fetch_sessions_max=self["max.incremental.fetch.session.cache.slots"],
-            producer_id_expiration_ms=self["producer.id.expiration.ms"],
             validates_records=self["quorate.produce.validation"] == "records",
             replica_selector_class=self["replica.selector.class"],
             topic_defaults=self.topic_defaults,
@@ -452,7 +452,7 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
             continue
         setting = SETTINGS.get(key)
         if setting is None:
-            warnings.append(f"{path}: unknown key {key}")
+            warnings += _check_dynamic(path, key, text)
             continue
         try:
             values[key] = setting.read(text.strip())
@@ -461,6 +461,18 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
     config = NodeConfig(path, values, tuple(warnings), topic_defaults(properties), dict(properties))
     _check_whole(config)
     return config
+
+
+def _check_dynamic(path: str, key: str, text: str) -> list[str]:
+    """Of a key that is read where it counts, because it can change: see `broker.dynamic_config`."""
+    known = BROKER_KEYS.get(key)
+    if known is None:
+        return [f"{path}: unknown key {key}"]
+    try:
+        known.definition.read(text)
+    except ValueError:
+        raise ConfigError(f"{path}: {key}={text}: allowed is {known.definition.wanted}") from None
+    return [] if known.has_effect else [f"{path}: {key} changes nothing here"]
 
 
 def _check_topic_default(path: str, key: str, text: str) -> None:

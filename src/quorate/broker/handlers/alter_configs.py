@@ -56,22 +56,23 @@ class AlteringConfigs:
     async def alter_configs(
         self, context: RequestContext, header: RequestHeader, request: _Request
     ) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
+        asked: Sequence[_Resource] = request.resources
         answers: dict[int, _Answer] = {}
-        for number, resource in enumerate(request.resources):
+        for number, resource in enumerate(asked):
             try:
-                _check_once(resource, request.resources)
+                _check_once(resource, asked)
                 self._check(resource, is_incremental=isinstance(request, IncrementalAlterConfigsRequest))
                 if resource.resource_type == BROKER_LOGGER:
                     self._set_levels(context, resource, is_for_real=not request.validate_only)
                     answers[number] = _answer(request, resource, ErrorCode.NONE, None)
             except ApiError as error:
                 answers[number] = _answer(request, resource, error.code, error.message)
-        left = [one for number, one in enumerate(request.resources) if number not in answers]
+        left = [one for number, one in enumerate(asked) if number not in answers]
         throttle_time_ms = 0
         if left:
             response: Any = await self._forwarding.forward(context, header, _with(request, left))
             throttle_time_ms = response.throttle_time_ms
-            answers |= _placed(request, answers, response.responses)
+            answers |= _placed(asked, answers, response.responses)
         made: Any = [answers[number] for number in sorted(answers)]
         if isinstance(request, AlterConfigsRequest):
             return AlterConfigsResponse(throttle_time_ms=throttle_time_ms, responses=made)
@@ -160,14 +161,16 @@ def _with(request: _Request, resources: Sequence[Any]) -> _Request:
     return type(request)(resources=list(resources), validate_only=request.validate_only)
 
 
-def _placed(request: _Request, answered: dict[int, _Answer], theirs: Sequence[_Answer]) -> dict[int, _Answer]:
+def _placed(
+    asked: Sequence[_Resource], answered: dict[int, _Answer], theirs: Sequence[_Answer]
+) -> dict[int, _Answer]:
     """The controller's answers, by the places of the resources in the request."""
     places = {
         (one.resource_type, one.resource_name): number
-        for number, one in enumerate(request.resources)
+        for number, one in enumerate(asked)
         if number not in answered
     }
-    beyond = len(request.resources)  # what was not asked for, as it came
+    beyond = len(asked)  # what was not asked for, as it came
     return {
         places.get((one.resource_type, one.resource_name), beyond + number): one
         for number, one in enumerate(theirs)
