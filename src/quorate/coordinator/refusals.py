@@ -72,10 +72,10 @@ def refused(response: Any, code: ErrorCode) -> Any:
         case DeleteGroupsResponse():
             for result in response.results:
                 result.error_code = result.error_code or code
-        case JoinGroupResponse():
-            if response.error_code == ErrorCode.NONE or response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                no_protocol = response.protocol_name if response.protocol_name is None else ""
-                response = join_refused(7 if no_protocol is None else 0, code)
+        case JoinGroupResponse() if response.error_code in {ErrorCode.NONE, ErrorCode.MEMBER_ID_REQUIRED}:
+            may_be_null = response.protocol_name is None
+            response = join_refused(0, code)
+            response.protocol_name = None if may_be_null else ""
         case SyncGroupResponse() if response.error_code == ErrorCode.NONE:
             response = sync_refused(code)
         case ConsumerGroupHeartbeatResponse() if response.error_code == ErrorCode.NONE:

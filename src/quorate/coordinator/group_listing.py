@@ -1,0 +1,76 @@
+"""Classic groups as operators see them: ListGroups and DescribeGroups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorate.coordinator.classic import ClassicGroup, State
+from quorate.protocol.api.groups import DescribeGroupsResponse, ListGroupsRequest, ListGroupsResponse
+from quorate.protocol.errors import ErrorCode
+
+__all__ = ["CLASSIC", "describe_classic", "describe_unknown", "list_classic", "matching"]
+
+CLASSIC = "classic"
+"""The type of these groups, as ListGroups calls it."""
+
+Described = DescribeGroupsResponse.DescribedGroup
+Listed = ListGroupsResponse.ListedGroup
+
+
+def list_classic(group: ClassicGroup) -> Listed:
+    return Listed(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        group_state=str(group.state),
+        group_type=CLASSIC,
+    )
+
+
+def matching(request: ListGroupsRequest, groups: Iterable[Listed]) -> list[Listed]:
+    """Those that are in one of the states and of one of the types that are asked for, if any are."""
+    states = {state.lower() for state in request.states_filter}
+    types = {kind.lower() for kind in request.types_filter}
+    return [
+        group
+        for group in groups
+        if (not states or group.group_state.lower() in states)
+        and (not types or group.group_type.lower() in types)
+    ]
+
+
+def describe_classic(group: ClassicGroup) -> Described:
+    """Only of a stable group is it certain which protocol the members' metadata are of."""
+    is_stable = group.state is State.STABLE
+    protocol = (group.protocol or "") if is_stable else ""
+    return Described(
+        error_code=ErrorCode.NONE,
+        group_id=group.group_id,
+        group_state=str(group.state),
+        protocol_type=group.protocol_type,
+        protocol_data=protocol,
+        members=[
+            Described.DescribedGroupMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                client_id=member.client_id,
+                client_host=member.client_host,
+                member_metadata=member.metadata(protocol) if is_stable else b"",
+                member_assignment=member.assignment,
+            )
+            for member in group.members
+        ],
+    )
+
+
+def describe_unknown(group_id: str, version: int) -> Described:
+    """Until v6 a group that is not there was a dead one, and no error."""
+    tells = version >= 6
+    return Described(
+        error_code=ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.NONE,
+        error_message=f"Group {group_id} not found." if tells else None,
+        group_id=group_id,
+        group_state=str(State.DEAD),
+        protocol_type="",
+        protocol_data="",
+        members=[],
+    )
