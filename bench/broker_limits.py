@@ -1,7 +1,7 @@
 """The broker against what the machine can do: servers that only move bytes, and librdkafka's own mock broker.
 
-What counts is the CPU time of the broker for each megabyte. Both sides of a ratio are measured in turns, after
-a round that is not counted; the best round of each counts.
+What counts is the CPU time of the broker for each megabyte. Both sides of a ratio are measured in turns,
+after a round that is not counted; the best round of each counts.
 """
 
 from __future__ import annotations
@@ -127,9 +127,8 @@ def _mock_broker(node: Nodes, sizes: Sizes) -> Iterator[Row | str]:
             return seconds_at({"bootstrap.servers": node.bootstrap}, topic)
 
     def mock() -> tuple[float]:
-        return seconds_at(
-            {"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0}, "mocked"
-        )
+        where = {"test.mock.num.brokers": 1, "bootstrap.servers": "unused", "log_level": 0}
+        return seconds_at(where, "mocked")
 
     (mock_s,), (ours_s,) = best(sizes.rounds, mock, ours)
     note = f"{records / ours_s:,.0f} and {records / mock_s:,.0f} records/s"

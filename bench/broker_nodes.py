@@ -39,7 +39,7 @@ TESTS = Path(__file__).parent.parent / "tests"
 
 
 class Nodes:
-    """A cluster of nodes that are broker and controller. Leaving the block ends them, and takes their files."""
+    """Nodes that are broker and controller, a cluster. Leaving the block ends them and takes their files."""
 
     def __init__(self, name: str, root: Path, commands: Commands, count: int = 1) -> None:
         self.name = name

@@ -22,7 +22,7 @@ class Sizes:
 
     @classmethod
     def scaled(cls, scale: float) -> Sizes:
-        return cls(max(4, int(500 * scale)), max(50, int(4000 * scale)), 3 if scale >= 1 else 1)
+        return cls(max(4, int(500 * scale)), max(50, int(4000 * scale)), 4 if scale >= 1 else 1)
 
 
 def best(rounds: int, *sides: Callable[[], tuple[float, ...]]) -> list[tuple[float, ...]]:

@@ -12,9 +12,10 @@ from damage import SECONDS, SEED, damaged, report
 from fastcrc.crc32 import iscsi
 
 from quorate.protocol import batch
-from quorate.protocol.columns import read_columns, scan_records
+from quorate.protocol.columns import read_columns
 from quorate.protocol.compression import Codec, compress
 from quorate.protocol.errors import ApiError
+from quorate.protocol.record_scan import scan_records
 
 LIMIT_BYTES = 1 << 20
 

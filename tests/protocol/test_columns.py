@@ -18,17 +18,10 @@ from quorate.protocol.batch import (
     read_header,
     records,
     set_append_time,
-    validate,
 )
-from quorate.protocol.columns import RecordColumns, read_columns, read_validated, scan_records
+from quorate.protocol.columns import RecordColumns, read_columns, read_validated
 from quorate.protocol.compression import Codec, compress
 from quorate.protocol.errors import ApiError, ErrorCode
-
-
-@pytest.fixture(params=["plain decoder for few records", "columns for any number"])
-def any_scan(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways through `scan_records`, whatever the number of records."""
-    monkeypatch.setattr(columns, "_PLAIN_RECORDS_MAX", 10**9 if "plain" in request.param else -1)
 
 
 def rows(found: RecordColumns) -> list[Record]:
@@ -188,43 +181,6 @@ def test_one_bad_batch_among_good_ones_is_found(bad: bytearray) -> None:
     buffer = bytes(good) + bytes(bad) + bytes(good)
     headers = [read_header(buffer, start) for start in (0, len(good), len(good) + len(bad))]
     assert_same_outcome(buffer, headers)
-
-
-# What a leader looks at
-
-
-@pytest.mark.usefixtures("any_scan")
-@pytest.mark.parametrize("codec", Codec)
-def test_a_scan_says_what_a_leader_must_know(codec: Codec) -> None:
-    batch = build(
-        [Record(i, 1000 + i % 7, None if i % 10 == 3 else b"k", b"v") for i in range(50)], codec=codec
-    )
-    scan = scan_records(batch, validate(batch))
-    assert scan.max_timestamp == 1006
-    assert scan.timestamps.tolist() == [1000 + i % 7 for i in range(50)]
-    assert scan.without_key.tolist() == [3, 13, 23, 33, 43]
-
-
-@pytest.mark.usefixtures("any_scan")
-def test_a_scan_of_a_batch_without_records() -> None:
-    batch = build([], base_offset=3, last_offset=9, max_timestamp=77)
-    scan = scan_records(batch, validate(batch))
-    assert (scan.max_timestamp, len(scan.timestamps), len(scan.without_key)) == (77, 0, 0)
-
-
-@pytest.mark.parametrize("plain_records_max", [-1, 10**9])
-@given(batch=damaged_inside())
-def test_a_scan_refuses_what_records_refuse(plain_records_max: int, batch: bytearray) -> None:
-    header = read_header(batch)
-    plain = outcome(lambda: expected(batch, [header]))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(columns, "_PLAIN_RECORDS_MAX", plain_records_max)
-        scan = outcome(lambda: scan_records(batch, header))
-    if isinstance(plain, ApiError):
-        assert str(scan) == str(plain)
-    else:
-        assert not isinstance(scan, ApiError)
-        assert scan.timestamps.tolist() == [record.timestamp for record in plain]
 
 
 # Limits

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from quorate.broker.topic_config import TopicConfig
 from quorate.protocol import batch as batches
 from quorate.protocol.batch import NO_TIMESTAMP, BatchHeader, TimestampType
-from quorate.protocol.columns import RecordScan, scan_records
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.record_scan import RecordScan, scan_records
 
 __all__ = ["RefusedRecordsError", "admit", "admit_by_header", "check_form"]
 
@@ -121,7 +121,7 @@ def _check_records(scan: RecordScan, config: TopicConfig, wall_ms: int) -> None:
     """Wrong times count more than missing keys, where a batch has both."""
     is_newest_wrong = scan.max_timestamp > wall_ms + config.timestamp_after_max_ms
     if not config.has_append_time and (is_newest_wrong or config.timestamp_before_max_ms < _UNBOUNDED_MS):
-        wrong = np.flatnonzero(_are_wrong(scan.timestamps, config, wall_ms))
+        wrong = np.flatnonzero(_are_wrong(np.asarray(scan.timestamps, np.int64), config, wall_ms))
         if len(wrong):
             some = [int(index) for index in wrong[:RECORD_ERRORS_MAX]]
             told = [(index, _far_from(int(scan.timestamps[index]), wall_ms)) for index in some]

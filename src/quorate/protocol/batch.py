@@ -214,7 +214,7 @@ def validate(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of a whole and undamaged batch, such as one from a log, which compaction may have thinned.
 
     It costs the checksum and half a microsecond, which is why the fields are taken apart by hand here. What
-    is inside the records, `records` and `columns.scan_records` find out.
+    is inside the records, `records` and `record_scan.scan_records` find out.
     """
     try:
         fields = _HEADER.unpack_from(buffer, position)

@@ -38,7 +38,7 @@ from quorate.protocol.record import read_headers, skip_headers
 from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError, read_uvarint
 
-__all__ = ["ArrowSlots", "RecordColumns", "RecordScan", "read_columns", "read_validated", "scan_records"]
+__all__ = ["ArrowSlots", "RecordColumns", "decode_bodies", "read_columns", "read_validated", "why_malformed"]
 
 Int64s: TypeAlias = NDArray[np.int64]
 Int32s: TypeAlias = NDArray[np.int32]
@@ -48,9 +48,6 @@ _Cursors: TypeAlias = NDArray[np.intp]
 
 # Positions are int32, as Arrow's offsets are.
 DATA_BYTES_MAX: Final = (1 << 31) - 1
-
-# Below this many records the plain decoder is faster.
-_PLAIN_RECORDS_MAX: Final = 32
 
 
 class ArrowSlots(NamedTuple):
@@ -153,14 +150,6 @@ class RecordColumns:
         )
 
 
-class RecordScan(NamedTuple):
-    """What a leader must know of the records before it appends them."""
-
-    timestamps: Int64s
-    max_timestamp: int
-    without_key: Int64s  # the places of the records that have none
-
-
 def read_columns(buffer: Buffer, limit_bytes: int = DECOMPRESSED_BYTES_MAX) -> RecordColumns:
     """All records of all whole batches in a buffer such as a fetch brings, checksums checked.
 
@@ -183,30 +172,10 @@ def read_validated(
     Each batch may take up `limit_bytes` without its compression, and all of them 2 GiB.
     """
     data, bodies = _lay_out(buffer, headers, limit_bytes)
-    columns = _decode(data, bodies, headers)
+    columns = decode_bodies(data, bodies, headers)
     if columns is None:
-        raise _reason(buffer, headers, limit_bytes)
+        raise why_malformed(buffer, headers, limit_bytes)
     return columns
-
-
-def scan_records(
-    buffer: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRESSED_BYTES_MAX
-) -> RecordScan:
-    """The one look that a leader takes at the records of a produced batch.
-
-    Raises what `batch.records` raises. Together with `batch.validate_produced` this says that their offsets
-    are 0, 1, 2, ... without a gap: increasing, and as many as fit.
-    """
-    if header.record_count <= _PLAIN_RECORDS_MAX:
-        found = records(buffer, header, limit_bytes)
-        timestamps = np.array([record.timestamp for record in found], np.int64)
-        without_key = np.array([i for i, record in enumerate(found) if record.key is None], np.int64)
-    else:
-        columns = read_validated(buffer, [header], limit_bytes)
-        timestamps = columns.timestamp
-        without_key = np.flatnonzero(columns.key_is_null)
-    max_timestamp = int(timestamps.max()) if len(timestamps) else header.max_timestamp
-    return RecordScan(timestamps, max_timestamp, without_key)
 
 
 # Where the records of each batch start and end in the data
@@ -228,7 +197,7 @@ def _lay_out(buffer: Buffer, headers: Sequence[BatchHeader], limit_bytes: int) -
     return parts[0] if len(parts) == 1 else b"".join(parts), bodies
 
 
-def _decode(data: Buffer, bodies: _Bodies, headers: Sequence[BatchHeader]) -> RecordColumns | None:
+def decode_bodies(data: Buffer, bodies: _Bodies, headers: Sequence[BatchHeader]) -> RecordColumns | None:
     """The columns, or None if anything at all is wrong."""
     counts = np.array([header.record_count for header in headers], np.int64)
     filled = np.flatnonzero(counts)
@@ -382,7 +351,7 @@ def _timestamps(delta: Int64s, headers: Sequence[BatchHeader], batch_index: Int6
     return timestamp
 
 
-def _reason(buffer: Buffer, headers: Sequence[BatchHeader], limit_bytes: int) -> ApiError:
+def why_malformed(buffer: Buffer, headers: Sequence[BatchHeader], limit_bytes: int) -> ApiError:
     """What is wrong, in the words of the plain decoder."""
     try:
         for header in headers:

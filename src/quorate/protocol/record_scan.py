@@ -1,0 +1,243 @@
+"""The one look that a leader takes at the records of a produced batch.
+
+It must find what the plain decoder (`batch.records`) would refuse, and needs to know little else: the times,
+and which records have no key. Nothing is taken out of the batch. There are three ways, each for what it is
+fastest at, and each gives up, in favour of the last, where it meets something unusual:
+
+- A few records are walked through, one after the other.
+- Records that are all of one size, as those of many programs are, stand under each other like the lines of
+  a table: a field is then a column of bytes, and one comparison says of all lines whether it is as expected.
+  The size changes where a number in front of the value gets a byte longer; there, a new table begins.
+- All others are read as `columns`.
+
+So what only one of these ways could accept is never accepted, and what is wrong the plain decoder says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from quorate.protocol.batch import BatchHeader, TimestampType, record_bytes
+from quorate.protocol.columns import decode_bodies, why_malformed
+from quorate.protocol.compression import DECOMPRESSED_BYTES_MAX
+from quorate.protocol.record import skip_headers
+from quorate.protocol.types import Buffer
+from quorate.protocol.varint import MalformedError, read_uvarint
+
+__all__ = ["RecordScan", "scan_records"]
+
+_Int64s: TypeAlias = NDArray[np.int64]
+_Bytes: TypeAlias = NDArray[np.uint8]
+
+# Up to here an offset in a batch is one byte, and walking is faster than anything else.
+_WALKED_RECORDS_MAX: Final = 64
+
+# Shorter tables are not worth it.
+_TABLE_LINES_MIN: Final = 16
+_OFFSET_BYTES_CHANGE_AT: Final = (64, 8192, 1 << 20, 1 << 27)
+
+# Sums of times below these cannot overflow.
+_TIME_MAX: Final = 1 << 62
+_TIME_DELTA_BYTES_MAX: Final = 4
+
+
+class RecordScan(NamedTuple):
+    """What a leader must know of the records before it appends them."""
+
+    timestamps: Sequence[int] | _Int64s
+    max_timestamp: int
+    without_key: Sequence[int] | _Int64s  # the places of the records that have none
+
+
+def scan_records(
+    buffer: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> RecordScan:
+    """Looks at all records. Raises what `batch.records` raises.
+
+    Together with `batch.validate_produced` this says that their offsets are 0, 1, 2, ... without a gap:
+    increasing, and as many as fit.
+    """
+    data = record_bytes(buffer, header, limit_bytes)
+    found = None
+    if (
+        header.timestamp_type is TimestampType.CREATE_TIME
+        and -_TIME_MAX < header.base_timestamp < _TIME_MAX
+        and header.record_count == header.last_offset_delta + 1
+    ):
+        try:
+            if header.record_count <= _WALKED_RECORDS_MAX:
+                found = _walk(data, header)
+            else:
+                found = _look_at_tables(data, header)
+        except (IndexError, MalformedError):
+            found = None
+    return found or _read_columns(data, buffer, header, limit_bytes)
+
+
+def _read_columns(data: Buffer, buffer: Buffer, header: BatchHeader, limit_bytes: int) -> RecordScan:
+    columns = decode_bodies(data, [(0, len(data))], [header])
+    if columns is None:
+        raise why_malformed(buffer, [header], limit_bytes)
+    times = columns.timestamp
+    max_timestamp = int(times.max()) if len(times) else header.max_timestamp
+    return RecordScan(times, max_timestamp, np.flatnonzero(columns.key_is_null))
+
+
+# A few records
+
+
+def _walk(data: Buffer, header: BatchHeader) -> RecordScan | None:
+    """Numbers are doubled where they stand, and have one or two bytes in nearly all records."""
+    base_timestamp = header.base_timestamp
+    timestamps: list[int] = []
+    without_key: list[int] = []
+    start = 0
+    for number in range(header.record_count):
+        doubled = data[start]
+        position = start + 1
+        if doubled & 0x81:
+            doubled, position = _read_length(data, start)
+        end = position + (doubled >> 1)
+        position += 1  # past attributes, which mean nothing yet
+        doubled = data[position]
+        position += 1
+        if doubled > 127:
+            doubled, position = read_uvarint(data, position - 1)
+        timestamps.append(base_timestamp + ((doubled >> 1) ^ -(doubled & 1)))
+        if data[position] != number << 1:
+            return None
+        doubled = data[position + 1]
+        position += 2
+        if doubled == 1:
+            without_key.append(number)
+        else:
+            if doubled & 0x81:
+                doubled, position = _read_length(data, position - 1)
+            position += doubled >> 1
+        doubled = data[position]
+        position += 1
+        if doubled != 1:
+            if doubled & 0x81:
+                doubled, position = _read_length(data, position - 1)
+            position += doubled >> 1
+        doubled = data[position]
+        position += 1
+        has_headers = doubled or position != end
+        if has_headers and (doubled & 0x81 or not skip_headers(data, position, end, doubled >> 1)):
+            return None
+        start = end
+    if start != len(data):
+        return None
+    return RecordScan(timestamps, max(timestamps, default=header.max_timestamp), without_key)
+
+
+def _read_length(data: Buffer, position: int) -> tuple[int, int]:
+    """A length, still doubled, that is not negative, and the position after it."""
+    doubled, position = read_uvarint(data, position)
+    if doubled & 1:
+        raise MalformedError
+    return doubled, position
+
+
+# Records of one size
+
+
+class _Line(NamedTuple):
+    """Where the fields of a record are, counted from its beginning."""
+
+    timestamp: range
+    offset: range
+    lengths: tuple[int, ...]  # the bytes that say how long it and its fields are, and that it has no headers
+    has_key: bool
+    size_bytes: int
+
+
+def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
+    raw = np.frombuffer(data, np.uint8)
+    count, number, position = header.record_count, 0, 0
+    times: list[_Int64s] = []
+    without_key: list[_Int64s] = []
+    while number < count:
+        line = _line_at(data, position)
+        if line is None:
+            return None
+        lines_max = next(limit for limit in _OFFSET_BYTES_CHANGE_AT if number < limit) - number
+        lines = min(count - number, lines_max, (len(data) - position) // line.size_bytes)
+        table = raw[position : position + lines * line.size_bytes].reshape(lines, line.size_bytes)
+        for column in line.lengths:
+            table = table[: _count_equal(table[:, column], int(table[0, column]))]
+        table = table[: _count_offsets(table, line.offset, number)]
+        deltas = _time_deltas(table, line.timestamp)
+        lines = len(deltas)
+        if lines < _TABLE_LINES_MIN and number + lines < min(count, number + lines_max):
+            return None
+        times.append(deltas)
+        if not line.has_key:
+            without_key.append(np.arange(number, number + lines))
+        number += lines
+        position += lines * line.size_bytes
+    if position != len(data):
+        return None
+    timestamps = np.concatenate(times) + header.base_timestamp
+    return RecordScan(timestamps, int(timestamps.max()), np.concatenate(without_key) if without_key else ())
+
+
+def _line_at(data: Buffer, begin: int) -> _Line | None:
+    """The record at a position; None if it has headers."""
+    doubled, start = _read_length(data, begin)
+    size_bytes = start - begin + (doubled >> 1)
+    _, offset_at = read_uvarint(data, start + 1)
+    _, key_at = read_uvarint(data, offset_at)
+    has_key = data[key_at] != 1
+    doubled, key_start = _read_length(data, key_at) if has_key else (0, key_at + 1)
+    value_at = key_start + (doubled >> 1)
+    doubled, value_start = _read_length(data, value_at) if data[value_at] != 1 else (0, value_at + 1)
+    headers_at = value_start + (doubled >> 1)
+    if data[headers_at] or headers_at + 1 != begin + size_bytes:
+        return None
+    lengths = (*range(begin, start), *range(key_at, key_start), *range(value_at, value_start), headers_at)
+    return _Line(
+        range(start + 1 - begin, offset_at - begin),
+        range(offset_at - begin, key_at - begin),
+        tuple([position - begin for position in lengths]),
+        has_key,
+        size_bytes,
+    )
+
+
+def _count_equal(column: _Bytes, value: int) -> int:
+    """How many at the beginning of a column are this."""
+    if column.tobytes() == bytes((value,)) * len(column):
+        return len(column)
+    return int((column != value).argmax())
+
+
+def _count_offsets(table: _Bytes, columns: range, number: int) -> int:
+    """How many lines have the offsets that they should, from `number` on."""
+    doubled = np.arange(2 * number, 2 * (number + len(table)), 2)
+    good = len(table)
+    for shift, column in enumerate(columns):
+        more = 0x80 if column + 1 < columns.stop else 0
+        are_equal = table[:, column] == ((doubled >> 7 * shift) & 0x7F | more)
+        if not are_equal.all():
+            good = min(good, int(are_equal.argmin()))
+    return good
+
+
+def _time_deltas(table: _Bytes, columns: range) -> _Int64s:
+    """The times of the first lines, as many as have as many bytes."""
+    if len(columns) > _TIME_DELTA_BYTES_MAX:
+        return np.empty(0, np.int64)
+    doubled = np.zeros(len(table), np.int64)
+    good = len(table)
+    for shift, column in enumerate(columns):
+        byte = table[:, column]
+        are_good = byte > 0x7F if column + 1 < columns.stop else byte < 0x80
+        if not are_good.all():
+            good = min(good, int(are_good.argmin()))
+        doubled |= (byte & 0x7F).astype(np.int64) << 7 * shift
+    return ((doubled >> 1) ^ -(doubled & 1))[:good]
