@@ -26,6 +26,7 @@ from quorate.protocol.api.transactions import TxnOffsetCommitRequest, TxnOffsetC
 from quorate.protocol.errors import ErrorCode
 
 __all__ = [
+    "answer_one_group",
     "commit",
     "commit_in_transaction",
     "delete",
@@ -155,6 +156,30 @@ def fetch_one_group(request: OffsetFetchRequest) -> OffsetFetchRequest.Group:
             for topic in request.topics
         ]
     return OffsetFetchRequest.Group(group_id=request.group_id, topics=topics)
+
+
+def answer_one_group(group: OffsetFetchResponse.Group) -> OffsetFetchResponse:
+    """The answer to such a request."""
+    answered = OffsetFetchResponse.Topic
+    return OffsetFetchResponse(
+        error_code=group.error_code,
+        topics=[
+            answered(
+                name=topic.name,
+                partitions=[
+                    answered.Partition(
+                        partition_index=partition.partition_index,
+                        committed_offset=partition.committed_offset,
+                        committed_leader_epoch=partition.committed_leader_epoch,
+                        metadata=partition.metadata,
+                        error_code=partition.error_code,
+                    )
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in group.topics
+        ],
+    )
 
 
 # Delete

@@ -12,7 +12,7 @@ from quorate.metadata.event import Event
 from quorate.protocol.message import Message
 from quorate.protocol.message import Record as Declared
 
-__all__ = ["EXPIRY", "REASON_MAX", "Step", "Timer", "TimerKind"]
+__all__ = ["DELETIONS", "EXPIRY", "REASON_MAX", "Step", "Timer", "TimerKind"]
 
 REASON_MAX: Final = 255
 """How many characters of a client's reason are kept."""
@@ -27,6 +27,7 @@ class TimerKind(Enum):
     REVOCATION = "revocation"  # of a member of a consumer group: must have given partitions back by then
     EXPRESSIONS = "expressions"  # of a consumer group: its regular expressions are looked up then
     EXPIRY = "expiry"  # of the shard: offsets are looked through
+    DELETIONS = "deletions"  # of the shard: offsets of deleted topics are left to be forgotten
 
 
 class Timer(NamedTuple):
@@ -38,6 +39,7 @@ class Timer(NamedTuple):
 
 
 EXPIRY: Final = Timer(TimerKind.EXPIRY)
+DELETIONS: Final = Timer(TimerKind.DELETIONS)
 
 
 class Step:
