@@ -96,7 +96,8 @@ class Rate:
         self._total += value
 
     def per_second(self, now_ms: float) -> float:
-        return self._total / self._span_ms(now_ms) * 1000
+        span_ms = self._span_ms(now_ms)
+        return self._total / span_ms * 1000
 
     def delay_ms(self, limit: float, now_ms: float) -> float:
         """For how long nothing may come until the rate is the limit; 0 or less if it is not above."""
