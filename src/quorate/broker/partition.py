@@ -12,7 +12,8 @@ gives the replica another role, or takes it away: until then it may be half cut.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
@@ -447,6 +448,18 @@ class Partition:
             )
 
         await self._alone(delete)
+
+    @asynccontextmanager
+    async def undisturbed(self) -> AsyncIterator[None]:
+        """Nothing is taken away from the log meanwhile; appends go on. Whoever is about to has to wait, so
+        this is for short whiles."""
+        async with self._cutting:
+            yield
+
+    def replace_log(self, log: PartitionLog) -> None:
+        """Goes on with another log, which has the same batches, in another place."""
+        assert (log.start_offset, log.end_offset) == (self.log.start_offset, self.log.end_offset)
+        self.log = log
 
     async def settled(self) -> None:
         """Until nothing is being taken away from the log any more."""
