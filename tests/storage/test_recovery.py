@@ -271,13 +271,6 @@ def test_leftovers_are_removed_and_strangers_are_left_alone(tmp_path: Path) -> N
     assert [name for name in strangers if not (tmp_path / name).exists()] == []
 
 
-def test_an_unfinished_compaction_is_refused(tmp_path: Path) -> None:
-    write_log(tmp_path, 2)
-    (tmp_path / f"{FIRST}.log.swap").write_bytes(b"")
-    with pytest.raises(StorageError, match=r"log\.swap: a compaction was cut short"):
-        recovered(tmp_path)
-
-
 def test_messages_of_old_formats_are_refused_not_cut(tmp_path: Path) -> None:
     message = b"\x01\x00" + bytes(8) + b"\xff\xff\xff\xff" + (3).to_bytes(4, "big") + b"old"
     entry = (

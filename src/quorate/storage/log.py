@@ -27,6 +27,7 @@ from typing import Final
 from quorate.protocol.batch import BatchHeader
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
+from quorate.storage.cleaning import CLEANED, ReplacementRefusedError, put_in_place, remove_segment
 from quorate.storage.companion import LogCompanion
 from quorate.storage.continuation import check_contiguous, check_order, headers_of
 from quorate.storage.epochs import LeaderEpochs, load_epochs, store_epochs
@@ -151,6 +152,16 @@ class Log:
         """What there is, for `retention` and for people."""
         return [segment.summary for segment in self._segments]
 
+    @property
+    def segment_count(self) -> int:
+        return len(self._segments)
+
+    @property
+    def cuts(self) -> int:
+        """How often something was cut off the end. If this changes, what was thought of the log is not true
+        any more."""
+        return self._cuts
+
     # Writing
 
     def append(self, buffers: Sequence[Buffer], now_ms: int) -> None:
@@ -212,6 +223,18 @@ class Log:
         except OSError as error:
             raise StorageError.of(self.directory, error) from error
 
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """The log goes on at a later offset: in the one that this is a copy of, compaction has taken away
+        everything that was in between."""
+        self._check_writable()
+        assert offset >= self._end_offset, f"{self.directory}: {offset} is before {self._end_offset}"
+        if offset > self._end_offset:
+            try:
+                self._roll(offset, now_ms)
+            except OSError as error:
+                raise StorageError.of(self.directory, error) from error
+            self._end_offset = offset
+
     # Reading
 
     def read(self, offset: int, max_bytes: int, *, before_offset: int | None = None) -> memoryview:
@@ -236,7 +259,13 @@ class Log:
             return None
         segment = self._segments[-1]
         if offset < segment.base_offset:
-            segment = next(one for one in self.segments_from(offset) if one.next_offset > offset)
+            later = (
+                one for one in self.segments_from(offset) if one.next_offset > max(offset, one.base_offset)
+            )
+            found = next(later, None)
+            if found is None:
+                return None  # compaction took everything behind it
+            segment = found
         try:
             return segment.range(offset, max_bytes, first_batch_bytes_max, end_offset)
         except OSError as error:
@@ -276,6 +305,19 @@ class Log:
             f"{self.directory}: cannot begin at {offset}, it ends at {self._end_offset}"
         )
         await self._exclusively(lambda: self._delete_until(offset, now_ms))
+
+    async def replace_segments(
+        self, old: Sequence[int], new: Sequence[int], *, cuts: int, largest_timestamp_ms: int
+    ) -> None:
+        """Puts compacted segments in the place of others, by their base offsets. Their files are there as
+        `.cleaned`. Those of the old ones are then called `.deleted`, and somebody has to delete them; whoever
+        has a range of them can go on reading.
+
+        `ReplacementRefusedError`, and nothing has happened, if the log has changed since it had so many
+        `cuts`.
+        """
+        self._check_usable()
+        await self._exclusively(lambda: self._replace_segments(old, new, cuts, largest_timestamp_ms))
 
     async def close(self) -> None:
         """Syncs everything, indexes included, and closes. Such a log need not be recovered."""
@@ -480,6 +522,56 @@ class Log:
             self._roll(offset, now_ms)
         while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
             await self._remove(0)
+
+    async def _replace_segments(
+        self, old: Sequence[int], new: Sequence[int], cuts: int, largest_timestamp_ms: int
+    ) -> None:
+        at = bisect_right(self._segments, old[0], key=_base_offset) - 1
+        replaced = self._segments[at : at + len(old)] if at >= 0 else []
+        try:
+            if self._cuts != cuts or [one.base_offset for one in replaced] != list(old):
+                raise ReplacementRefusedError(f"{self.directory}: the segments from {old[0]} on have changed")
+            if replaced[-1] is self._segments[-1]:
+                raise ReplacementRefusedError(f"{self.directory}: the segment at {old[-1]} is written to")
+            self._check_replacement(new, replaced[-1].next_offset)
+        except ReplacementRefusedError:
+            for base_offset in new:
+                remove_segment(self._files, self.directory, base_offset, CLEANED)
+            raise
+        await put_in_place(self._files, self.directory, old, new)
+        made = [self._open_sealed(base_offset, largest_timestamp_ms, "") for base_offset in new]
+        at = bisect_right(self._segments, old[0], key=_base_offset) - 1  # one may have been added meanwhile
+        self._segments[at : at + len(old)] = made
+        for segment in replaced:
+            segment.close()
+
+    def _check_replacement(self, new: Sequence[int], end_offset: int) -> None:
+        """Refuses what is no log file with its indexes, whoever wrote it."""
+        for base_offset in new:
+            try:
+                segment = self._open_sealed(base_offset, 0, CLEANED)
+            except (OSError, StorageError) as error:
+                raise ReplacementRefusedError(f"{self.directory}: {error}") from error
+            segment.close()
+            if segment.next_offset > end_offset:
+                raise ReplacementRefusedError(f"{segment.path} goes on to {segment.next_offset}")
+
+    def _open_sealed(self, base_offset: int, now_ms: int, name_suffix: str) -> Segment:
+        segment = Segment(
+            self._files,
+            self.directory,
+            base_offset,
+            self.config,
+            now_ms,
+            create=False,
+            name_suffix=name_suffix,
+        )
+        problem = segment.check()
+        if problem is not None:
+            segment.close()
+            raise StorageError(segment.path, problem)
+        segment.seal()
+        return segment
 
     async def _remove(self, index: int) -> None:
         """Deletes the first or the last segment, durably: a crash never leaves a hole between two others."""

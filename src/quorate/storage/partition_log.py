@@ -139,6 +139,15 @@ class PartitionLog:
         return self._log.segments
 
     @property
+    def segment_count(self) -> int:
+        return self._log.segment_count
+
+    @property
+    def cuts(self) -> int:
+        """How often something was cut off the end."""
+        return self._log.cuts
+
+    @property
     def producers(self) -> ProducerStates:
         """What is known of producers; another object after the log was cut."""
         return self._producers.states
@@ -337,6 +346,12 @@ class PartitionLog:
             await self._log.delete_until(offset, now_ms)
         return gone
 
+    async def replace_segments(
+        self, old: Sequence[int], new: Sequence[int], *, cuts: int, largest_timestamp_ms: int
+    ) -> None:
+        """Puts compacted segments in the place of others: see `Log.replace_segments`."""
+        await self._log.replace_segments(old, new, cuts=cuts, largest_timestamp_ms=largest_timestamp_ms)
+
     async def close(self) -> None:
         """Syncs everything and closes. Such a log need not be recovered, nor its producers be found again."""
         await self._log.close()
@@ -367,6 +382,10 @@ class PartitionLog:
         assert self.end_offset == other.end_offset, f"{self.directory} is not {other.directory}"
         with storage_errors(self.directory):
             self._producers.adopt(other.producers)
+
+    def skip_to(self, offset: int, now_ms: int) -> None:
+        """The log goes on at a later offset, because the one that this is a copy of does."""
+        self._log.skip_to(offset, now_ms)
 
     def is_now_in(self, directory: str) -> None:
         """The directory has another name now."""

@@ -7,6 +7,7 @@ What a crash can leave behind, and what becomes of it:
   they are known by the hole before them.
 - Indexes that are missing, torn or behind: they are built again.
 - Files of segments that were being deleted, and indexes without a log file: they are deleted.
+- Segments that were being put in the place of others: that is finished, or undone (`cleaning`).
 
 Segments are removed from the last to the first, and each removal is synced before the next: whenever this is
 cut short, what is left is a log, only longer.
@@ -20,6 +21,7 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import Final
 
+from quorate.storage.cleaning import finish_swaps
 from quorate.storage.epochs import LeaderEpochs
 from quorate.storage.errors import StorageError
 from quorate.storage.files import Files
@@ -29,8 +31,6 @@ from quorate.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, BatchObserver, S
 __all__ = ["RecoveryReport", "open_segments", "remove_segment_files"]
 
 _SEGMENT_FILE: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)")
-_LEFTOVER: Final = re.compile(r"\d{20}\.[a-z]+\.(deleted|cleaned)")
-_SWAP: Final = re.compile(r"\d{20}\.[a-z]+\.swap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,8 @@ async def open_segments(
 
     Before the recovery point everything was synced. Damage there is no trace of a crash, and refused.
     """
+    if finish_swaps(files, directory):
+        await files.fsync_dir(directory)
     base_offsets = _sweep(files, directory)
     found = _Found()
     try:
@@ -155,15 +157,7 @@ async def _drop(files: Files, directory: str, found: _Found) -> None:
 
 def _sweep(files: Files, directory: str) -> list[int]:
     """Removes what is left of deleted segments. The base offsets of the others."""
-    names = files.names(directory)
-    for name in names:
-        if _SWAP.fullmatch(name):
-            raise StorageError(
-                f"{directory}/{name}", "a compaction was cut short, and cannot be finished here yet"
-            )
-        if _LEFTOVER.fullmatch(name):
-            files.unlink(f"{directory}/{name}")
-    matches = [match for name in names if (match := _SEGMENT_FILE.fullmatch(name))]
+    matches = [match for name in files.names(directory) if (match := _SEGMENT_FILE.fullmatch(name))]
     base_offsets = {int(match[1]) for match in matches if match[2] == LOG_SUFFIX}
     for match in matches:
         if int(match[1]) not in base_offsets:

@@ -68,6 +68,8 @@ class SegmentSummary:
     largest_timestamp_ms: int  # of all batches, or when it was last written to if they have none
     created_ms: int
     is_index_full: bool
+    index_bytes: int = 0
+    time_index_bytes: int = 0
 
 
 def must_roll(
@@ -129,8 +131,17 @@ class Segment:
     )
 
     def __init__(
-        self, files: Files, directory: str, base_offset: int, config: LogConfig, now_ms: int, *, create: bool
+        self,
+        files: Files,
+        directory: str,
+        base_offset: int,
+        config: LogConfig,
+        now_ms: int,
+        *,
+        create: bool,
+        name_suffix: str = "",
     ) -> None:
+        """`name_suffix` is what its files are called besides while they are not yet part of the log."""
         self.base_offset = base_offset
         self.next_offset = base_offset
         self._config = config
@@ -138,13 +149,14 @@ class Segment:
         opened: list[File] = []
         try:
             for suffix, may_create in ((LOG_SUFFIX, create), (".index", True), (".timeindex", True)):
-                opened.append(files.open(segment_path(directory, base_offset, suffix), create=may_create))
+                path = segment_path(directory, base_offset, suffix + name_suffix)
+                opened.append(files.open(path, create=may_create))
             self._log = opened[0]
             self._shared_log = SharedFile(self._log)
             self._offset_index = OffsetIndex(opened[1], base_offset)
             self._time_index = TimeIndex(opened[2], base_offset)
             self.transaction_index = TransactionIndex(
-                files, segment_path(directory, base_offset, ".txnindex")
+                files, segment_path(directory, base_offset, ".txnindex" + name_suffix)
             )
         except OSError:
             for file in opened:
@@ -185,6 +197,8 @@ class Segment:
             largest_timestamp_ms=self._max_timestamp if self._max_timestamp >= 0 else self._modified_ms,
             created_ms=self._created_ms,
             is_index_full=self._is_index_full,
+            index_bytes=self._offset_index.file.size(),
+            time_index_bytes=self._time_index.file.size(),
         )
 
     @property
