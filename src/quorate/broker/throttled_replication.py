@@ -20,7 +20,7 @@ __all__ = ["FOLLOWER_RATE", "LEADER_RATE", "NO_REPLICAS", "ReplicationThrottle",
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
-UNLIMITED: Final = float((1 << 63) - 1)  # what Kafka writes for it
+UNLIMITED: Final = (1 << 63) - 1  # what Kafka writes for it
 
 
 class _All(frozenset[int]):
@@ -56,7 +56,7 @@ class ReplicationThrottle:
     """One side of a broker."""
 
     def __init__(self, window: Window | None = None) -> None:
-        self.limit = UNLIMITED  # bytes in a second
+        self.limit: float = UNLIMITED  # bytes in a second
         self.held_up = 0  # how often a replica was left out
         self.total_bytes = 0
         self._rate = Rate(window or Window(), span_of_replicas)
