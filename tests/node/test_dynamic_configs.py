@@ -100,7 +100,7 @@ async def test_what_takes_a_restart_says_so(tmp_path: Path):
     async with OneNode(tmp_path) as node, Cluster(node.bootstrap) as cluster:
         admin = Admin(cluster)
         for key in ("num.partitions", "listeners", "log.dirs"):
-            assert (await admin.describe_configs(ME, [key]))[key].read_only
+            assert (await admin.describe_configs(ME, [key]))[key].is_read_only
             with pytest.raises(
                 ApiError, match=r"Cannot update these configs dynamically.*restart"
             ) as refused:
