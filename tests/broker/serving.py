@@ -101,6 +101,9 @@ class Shelf:
     def high_watermark_of(self, _key: TopicPartition) -> int:
         return 0
 
+    def path_holding(self, _key: TopicPartition) -> str:
+        return ""
+
     async def save(self, _partitions: Sequence[Partition]) -> None:
         pass
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -337,6 +338,44 @@ def test_a_log_that_cannot_be_opened_takes_its_directory_out(tmp_path: Path, dam
             with pytest.raises(StorageError, match="leader-epoch-checkpoint"):
                 await shelf.open_log(key(name), topic(), UNASSIGNED)
         assert len(shelf.offline_paths) == len(damaged)
+        await shelf.close_directories()
+
+    asyncio.run(scenario())
+
+
+def test_logs_that_are_opened_together_are_spread_over_the_directories(tmp_path: Path):
+    disks = Disks(tmp_path, directories=2)
+
+    async def scenario() -> None:
+        shelf = await disks.open()
+        partitions = await asyncio.gather(*(replica(shelf, key("t", number)) for number in range(6)))
+        assert [len(disks.names(number)) for number in (0, 1)] == [3, 3]
+        await end(shelf, *partitions)
+
+    asyncio.run(scenario())
+
+
+def test_a_log_whose_directory_fails_while_it_is_opened_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    disks = Disks(tmp_path, directories=2)
+
+    async def scenario() -> None:
+        shelf = await disks.open()
+        partitions = [await replica(shelf, key(name), 1) for name in ("t", "u")]
+        await end(shelf, *partitions)
+        shelf = await disks.open()
+        opening = PartitionLog.open
+
+        async def slow_open(*given: Any, **options: Any) -> PartitionLog:
+            log = await opening(*given, **options)
+            shelf.fail(log, StorageError("disk-0", "it is gone"))  # says another log of this directory
+            return log
+
+        with monkeypatch.context() as patch:
+            patch.setattr(PartitionLog, "open", slow_open)
+            with pytest.raises(StorageError, match="it is gone"):
+                await shelf.open_log(key("t"), topic(), UNASSIGNED)
         await shelf.close_directories()
 
     asyncio.run(scenario())

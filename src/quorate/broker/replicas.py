@@ -2,7 +2,8 @@
 
 Changes of the cluster come one after the other, and each is carried out before the next: a log that must be
 opened first is opened, a role is taken, a fetcher begins. A disk that fails takes its replicas offline and
-leaves the others alone.
+leaves the others alone. Logs are opened, which may mean that they are recovered, and closed a few at a time
+in every directory.
 """
 
 from __future__ import annotations
@@ -10,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from quorate.broker.control_plane import Assignment, Changes
 from quorate.broker.fetcher import Fetchers
 from quorate.broker.isr_proposals import IsrProposals
+from quorate.broker.lanes import in_lanes
 from quorate.broker.partition import Partition, Surroundings, TopicPartition
 from quorate.broker.settings import BrokerSettings
 from quorate.broker.topic_config import TopicConfig, topic_config
@@ -28,6 +30,8 @@ from quorate.storage.partition_log import PartitionLog
 
 __all__ = ["LogShelf", "Replicas"]
 
+_PROGRESS_MS: Final = 5_000.0  # how often it is said how far opening or closing many logs has come
+
 
 class LogShelf(Protocol):
     """Where the logs of a broker are kept: its log directories."""
@@ -37,6 +41,9 @@ class LogShelf(Protocol):
     ) -> PartitionLog: ...
     async def delete_log(self, key: TopicPartition, log: PartitionLog) -> None: ...
     def high_watermark_of(self, key: TopicPartition) -> int: ...
+    def path_holding(self, key: TopicPartition) -> str:
+        """The directory that has a log; empty if none has."""
+
     async def save(self, partitions: Sequence[Partition]) -> None: ...
     def fail(self, log: PartitionLog, error: StorageError) -> None: ...
 
@@ -83,11 +90,30 @@ class Replicas:
         """Carries out what the cluster has decided about us."""
         for topic_id, partition_id in changes.removed:
             await self._remove(topic_id, partition_id)
-        for assignment in changes.assigned:
+        assigned = changes.assigned
+        missing = [one for one in assigned if (one.key.topic_id, one.key.partition_id) not in self._by_id]
+        opened = _Progress("opening", len(missing), self._around.now_ms, self._logger)
+
+        async def assign(assignment: Assignment) -> None:
             try:
                 await self._assign(assignment, changes.image)
             except StorageError as error:
                 self._logger.error("replica offline partition=%s reason=%s", assignment.key, error)
+
+        async def open_and_assign(assignment: Assignment) -> None:
+            await assign(assignment)
+            opened.one_more()
+
+        if len(missing) < len(assigned):
+            for assignment in assigned:
+                if (assignment.key.topic_id, assignment.key.partition_id) in self._by_id:
+                    await assign(assignment)
+        await in_lanes(
+            missing,
+            lambda one: self._shelf.path_holding(one.key),
+            self._settings.recovery_threads,
+            open_and_assign,
+        )
         self._configure(changes)
 
     async def _assign(self, assignment: Assignment, image: ClusterImage) -> None:
@@ -208,13 +234,38 @@ class Replicas:
             partition.stop()
             self._fetchers.forget(partition)
         await self._shelf.save([one for one in self if one.failure is None])
-        for partition in list(self):
+        partitions = list(self)
+        closed = _Progress("closing", len(partitions), self._around.now_ms, self._logger)
+
+        async def close(partition: Partition) -> None:
             await partition.settled()
             try:
                 await partition.log.close()
             except StorageError as error:
                 self._logger.error("not closed in order partition=%s reason=%s", partition.key, error)
                 self._shelf.fail(partition.log, error)
+            closed.one_more()
+
+        await in_lanes(partitions, _directory_of, self._settings.recovery_threads, close)
+
+
+class _Progress:
+    """Says now and then how far something has come that may take minutes."""
+
+    def __init__(self, what: str, count: int, now_ms: Callable[[], float], logger: logging.Logger) -> None:
+        self._what = what
+        self._count = count
+        self._done = 0
+        self._now_ms = now_ms
+        self._logger = logger
+        self._said_ms = now_ms()
+
+    def one_more(self) -> None:
+        self._done += 1
+        now_ms = self._now_ms()
+        if now_ms - self._said_ms >= _PROGRESS_MS:
+            self._said_ms = now_ms
+            self._logger.info("%s logs done=%d of=%d", self._what, self._done, self._count)
 
 
 def _directory_of(partition: Partition) -> str:

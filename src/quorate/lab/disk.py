@@ -16,15 +16,17 @@ import os
 import random
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from typing import NoReturn
+from typing import NoReturn, TypeVar
 
 from quorate.lab.clockwork import Clockwork
 from quorate.lab.inode import Directory, Fate, Inode, NameChange, Node, commit, power_fails_on_names
 from quorate.lab.node_loop import NodeLoop
 from quorate.protocol.types import Buffer
-from quorate.storage.files import File
+from quorate.storage.files import File, to_its_end
 
 __all__ = ["Disk", "SimulatedFiles"]
+
+T = TypeVar("T")
 
 _SYNC_NS_MIN = 100_000
 _SYNC_NS_MAX = 4_000_000
@@ -204,6 +206,9 @@ class SimulatedFiles:
                 commit(directory, directory.pending.index(left[-1]) + 1)
 
         await self._disk.sync(self._loop, path, done)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        return await to_its_end(self._loop.run_in_executor(None, work))
 
     def lock(self, path: str) -> File | None:
         self._loop.gate()

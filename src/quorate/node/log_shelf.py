@@ -141,6 +141,8 @@ class DirectoryShelf:
                 await self._set_aside_unless(directory, name, key.topic_id)
             elif self._directories.future_of(name) is not None:
                 await self._use_or_drop_future(key, name, directory)
+            else:
+                directory.partitions.add(name)  # others are opened meanwhile: it counts from now on
             await self.forget_deleted(name, directory)
             directory.partitions.add(name)
             log = await PartitionLog.open(
@@ -158,6 +160,8 @@ class DirectoryShelf:
         self._logs[name] = log
         try:
             await self._lower(name, log)  # recovery may have cut something, or a crash came before this
+            if directory not in self._directories.online:
+                raise StorageError(directory.path, self._directories.offline[directory.path])
         except StorageError as error:
             del self._logs[name]
             log.abandon()
@@ -254,6 +258,11 @@ class DirectoryShelf:
                 found.cut_bytes,
                 found.damage,
             )
+
+    def path_holding(self, key: TopicPartition) -> str:
+        """The directory that has a log; empty if none has."""
+        directory = self._directories.holding(PartitionName(key.topic, key.partition_id))
+        return "" if directory is None else directory.path
 
     def high_watermark_of(self, key: TopicPartition) -> int:
         name = PartitionName(key.topic, key.partition_id)

@@ -19,10 +19,10 @@ import asyncio
 import errno
 import fcntl
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from struct import Struct
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from quorate.protocol.types import Buffer
 
@@ -35,7 +35,10 @@ __all__ = [
     "Space",
     "descriptor_of",
     "replace_file",
+    "to_its_end",
 ]
+
+T = TypeVar("T")
 
 # The system's `struct flock`: type, from where, start, length, process.
 _RECORD_LOCK: Final = Struct("hhqqi0q")
@@ -83,8 +86,26 @@ class Files(Protocol):
 
     async def fsync_dir(self, path: str) -> None: ...
 
+    async def aside(self, work: Callable[[], T]) -> T:
+        """Does something that reads so much that others should not wait for it. It is done to its end even
+        if the caller is cancelled: only then may its files be closed."""
+
     def lock(self, path: str) -> File | None:
         """Creates and locks a file until it is closed or the process ends; None if another process has it."""
+
+
+async def to_its_end(work: asyncio.Future[T]) -> T:
+    """The result of work that goes on even if nobody waits for it, and is waited for even then."""
+    is_cancelled = False
+    while not work.done():
+        try:
+            await asyncio.wait([work])
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        work.exception()  # nobody will ask
+        raise asyncio.CancelledError
+    return work.result()
 
 
 @runtime_checkable
@@ -167,6 +188,9 @@ class RealFiles:
             await asyncio.get_running_loop().run_in_executor(self._executor, os.fsync, descriptor)
         finally:
             os.close(descriptor)
+
+    async def aside(self, work: Callable[[], T]) -> T:
+        return await to_its_end(asyncio.get_running_loop().run_in_executor(self._executor, work))
 
     def lock(self, path: str) -> File | None:
         file = _RealFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), self._executor)

@@ -11,6 +11,8 @@ What a crash can leave behind, and what becomes of it:
 
 Segments are removed from the last to the first, and each removal is synced before the next: whenever this is
 cut short, what is left is a log, only longer.
+
+Reading is done aside, so that others need not wait for it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from quorate.storage.epochs import LeaderEpochs
 from quorate.storage.errors import StorageError
 from quorate.storage.files import Files
 from quorate.storage.limits import LogConfig
-from quorate.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, BatchObserver, Segment, segment_path
+from quorate.storage.segment import (
+    INDEX_SUFFIXES,
+    LOG_SUFFIX,
+    BatchObserver,
+    Recovered,
+    Segment,
+    segment_path,
+)
 
 __all__ = ["RecoveryReport", "open_segments", "remove_segment_files"]
 
@@ -77,9 +86,9 @@ async def open_segments(
             segment = Segment(files, directory, base_offset, config, now_ms, create=False)
             found.segments.append(segment)
             if is_suspect:
-                _recover(segment, found, epochs, observe)
+                await _recover(files, segment, found, epochs, observe)
             else:
-                _check(segment, found)
+                await _check(files, segment, found)
         await _drop(files, directory, found)
         for segment in found.segments[:-1]:
             segment.seal()
@@ -122,11 +131,13 @@ class _Found:
             self.doubtful_from = segment.base_offset
 
 
-def _recover(segment: Segment, found: _Found, epochs: LeaderEpochs, observe: BatchObserver | None) -> None:
+async def _recover(
+    files: Files, segment: Segment, found: _Found, epochs: LeaderEpochs, observe: BatchObserver | None
+) -> None:
     found.scanned += 1
     found.doubts(segment)
     epochs.truncate_from_end(segment.base_offset)
-    recovered = segment.recover(observe)
+    recovered = await _recovered(files, segment, observe)
     for epoch, start_offset in recovered.epochs:
         epochs.assign(epoch, start_offset)
     if recovered.damage:
@@ -134,12 +145,20 @@ def _recover(segment: Segment, found: _Found, epochs: LeaderEpochs, observe: Bat
         found.whole_bytes = recovered.whole_bytes
 
 
-def _check(segment: Segment, found: _Found) -> None:
+async def _recovered(files: Files, segment: Segment, observe: BatchObserver | None) -> Recovered:
+    steps = segment.recover(observe)
+    while True:
+        found = await files.aside(lambda: next(steps))
+        if found is not None:
+            return found
+
+
+async def _check(files: Files, segment: Segment, found: _Found) -> None:
     problem = segment.check()
     if problem is not None:
         found.rebuilt.append(f"{segment.path}: {problem}")
         found.doubts(segment)
-        damage = segment.recover(None).damage
+        damage = (await _recovered(files, segment, None)).damage
         if damage:
             raise StorageError(segment.path, f"{damage}, though it was synced: the disk damaged it")
 

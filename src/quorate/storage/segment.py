@@ -47,6 +47,8 @@ LOG_SUFFIX: Final = ".log"
 # What belongs to a segment besides its batches. The last is the state of producers at its base offset.
 INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex", ".snapshot")
 
+_RECOVERY_STEP_BYTES: Final = 4 << 20
+
 _noticed: Final = itemgetter(0, 6, 8)  # base offset, last offset delta, newest timestamp
 
 # Is shown every batch that recovery keeps, and says which transaction it aborts.
@@ -402,9 +404,11 @@ class Segment:
             return "the time index is empty"
         return self._time_index.problem(self.next_offset)
 
-    def recover(self, observe: BatchObserver | None) -> Recovered:
+    def recover(self, observe: BatchObserver | None) -> Iterator[Recovered | None]:
         """Reads every batch before the first bad one, and builds the indexes of these. The log file stays. So
-        does the transaction index, if no observer can say what belongs in it."""
+        does the transaction index, if no observer can say what belongs in it.
+
+        A step reads a few megabytes; the last gives what was found."""
         self._offset_index.clear()
         self._time_index.clear()
         if observe is not None:
@@ -414,9 +418,12 @@ class Segment:
         self._is_log_unsynced = self._is_index_unsynced = True
         epochs: list[tuple[int, int]] = []
         epoch = -1
-        whole_bytes = 0
+        whole_bytes = step_bytes = 0
         try:
             for batch in scan(self._log):
+                if batch.position - step_bytes >= _RECOVERY_STEP_BYTES:
+                    step_bytes = batch.position
+                    yield None
                 header = batch.header
                 self._check_order(header, batch.position)
                 entries: list[OffsetEntry] = []
@@ -430,8 +437,9 @@ class Segment:
                     self.transaction_index.append(aborted)
                 whole_bytes = batch.position + header.size_bytes
         except DamageError as damage:
-            return Recovered(whole_bytes, epochs, str(damage))
-        return Recovered(whole_bytes, epochs, "")
+            yield Recovered(whole_bytes, epochs, str(damage))
+        else:
+            yield Recovered(whole_bytes, epochs, "")
 
     def cut(self, whole_bytes: int) -> None:
         """Drops what `recover` found no batches in."""

@@ -1,8 +1,8 @@
 """Answers about topics are held back until this broker shows what they say.
 
 The active controller answers once a change is committed. This broker reads the same log, and may not have
-come that far: a client that is told of a new topic, and asks for its metadata at once, would hear that there is
-none. So the answer waits for the broker's own image, at most for as long as the client is willing to.
+come that far: a client that is told of a new topic, and asks for its metadata at once, would hear that there
+is none. So the answer waits for the broker's own image, at most for as long as the client is willing to.
 """
 
 from __future__ import annotations
