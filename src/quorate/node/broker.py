@@ -21,6 +21,7 @@ from typing import Any
 
 from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.fetcher import Fetchers
+from quorate.broker.groups import Groups
 from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.kraft_changes import KraftChanges
 from quorate.broker.lifecycle import Lifecycle, State, Stop
@@ -111,6 +112,7 @@ class BrokerRole:
         self.ports: dict[str, int] = {}  # by listener, once it listens
         self.membership: Membership | None = None
         self.replicas: Replicas | None = None
+        self.groups: Groups | None = None
         state.when_applied.append(lambda _: self._applied.set())
         metrics.sources.append(BrokerMetrics(self, self._traffic, self._isr_counts))
         throttles = {"leader": self.leader_throttle, "follower": self.follower_throttle}
@@ -240,7 +242,9 @@ class BrokerRole:
     async def _listen(self, broker: Broker, closing: AsyncExitStack) -> list[Server]:
         servers = self._servers
         assert isinstance(broker.control_plane, KraftControlPlane)
-        routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state)
+        groups = self.groups = Groups(broker, self._saw)
+        broker.replicas.when_led = groups.led
+        routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state, groups)
         closing.push_async_callback(routes.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
@@ -326,6 +330,12 @@ class BrokerRole:
             else:
                 assert image.touched is not None
                 found = changes.since(image, image.touched)
+            groups = self.groups
+            assert groups is not None
+            if self._image is image and image.touched is not None:
+                gone = groups.topics.update(image.touched)
+            else:
+                gone = groups.topics.replace(image)
             if self._image is not image or image.touched is None or image.touched.quotas:
                 self.quotas.update(image.quotas)
             # Nothing may be awaited before this: what is applied from now on is noted for the next time.
@@ -334,6 +344,7 @@ class BrokerRole:
             if not self._published.is_set():
                 await shelf.set_aside_others([key for key, _ in found.assigned])
             await replicas.apply(found)
+            groups.topics_gone(gone)
             self._set_aside(image)
             self._published_offset = offset
             membership.metadata_applied(offset, image.brokers.get(self.settings.broker_id))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from quorate.broker.groups import Groups
 from quorate.broker.handlers.alter_configs import AlteringConfigs
 from quorate.broker.handlers.delete_records import DeletingRecords
 from quorate.broker.handlers.describe import Describing
@@ -12,6 +13,9 @@ from quorate.broker.handlers.describe_producers import DescribingProducers
 from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
 from quorate.broker.handlers.forwarding import Forwarding, limit_to_controller
+from quorate.broker.handlers.group_admin import GroupAdministration
+from quorate.broker.handlers.group_members import GroupMembers
+from quorate.broker.handlers.group_offsets import GroupOffsets
 from quorate.broker.handlers.metadata import Metadata
 from quorate.broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
 from quorate.broker.handlers.own_view import OwnView
@@ -49,6 +53,7 @@ class BrokerRoutes:
         control_plane: KraftControlPlane,
         replica: Replica,
         state: ClusterState,
+        groups: Groups,
     ) -> None:
         self._replica = replica
         self._state = state
@@ -65,7 +70,10 @@ class BrokerRoutes:
             Route(ListOffsetsRequest, ListOffsetsHandler(broker)),
             Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpochHandler(broker)),
             Route(InitProducerIdRequest, self._producer_ids),
-            Route(FindCoordinatorRequest, FindCoordinatorHandler(broker)),
+            Route(FindCoordinatorRequest, FindCoordinatorHandler(broker, groups, self._creation)),
+            *GroupMembers(broker, groups).routes(),
+            *GroupOffsets(broker, groups).routes(),
+            *GroupAdministration(broker, groups).routes(),
             *Metadata(broker, self._creation).routes(),
             *forwarding.routes(),
             *AlteringConfigs(broker, forwarding).routes(),

@@ -1,13 +1,17 @@
 """FindCoordinator: who coordinates a group or a transactional id.
 
-Nobody does as yet, and whoever asks is told to ask again later. It is served nevertheless: librdkafka takes
-it for a sign of what a broker understands, and compresses with lz4 only for those who have it.
+The coordinator of a group is whoever leads the partition of `__consumer_offsets` that its name belongs to. A
+topic that does not exist yet is made, and whoever asks is told to ask again. Nobody coordinates transactions
+and shares as yet.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NamedTuple
 
+from quorate.broker.groups import OFFSETS_TOPIC, Groups
+from quorate.broker.handlers.topic_creation import TopicCreation
+from quorate.broker.listeners import address_of
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.net.routes import RequestContext
 from quorate.protocol.api.connection import RequestHeader
@@ -19,42 +23,73 @@ __all__ = ["FindCoordinatorHandler"]
 _GROUP, _TRANSACTION, _SHARE = 0, 1, 2
 _MANY_SINCE: Final = 4
 _SHARES_SINCE: Final = 6
-_NOBODY: Final = -1
+
+
+class _Found(NamedTuple):
+    error: ErrorCode
+    node_id: int = -1
+    host: str = ""
+    port: int = -1
 
 
 class FindCoordinatorHandler:
     """Answers FindCoordinator."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: Broker, groups: Groups, creation: TopicCreation) -> None:
         self._broker = broker
+        self._groups = groups
+        self._creation = creation
 
     def __call__(
         self, context: RequestContext, header: RequestHeader, request: FindCoordinatorRequest
     ) -> FindCoordinatorResponse:
         version = header.request_api_version
         keys = list(request.coordinator_keys) if version >= _MANY_SINCE else [request.key]
-        codes = [self._code(context, version, request.key_type, key) for key in keys]
+        found = [self._find(context, version, request.key_type, key) for key in keys]
         if version < _MANY_SINCE:
+            [one] = found
             return FindCoordinatorResponse(
-                error_code=codes[0], error_message=codes[0].name, node_id=_NOBODY, host="", port=_NOBODY
+                error_code=one.error,
+                error_message=one.error.name,
+                node_id=one.node_id,
+                host=one.host,
+                port=one.port,
             )
         return FindCoordinatorResponse(
             coordinators=[
                 FindCoordinatorResponse.Coordinator(
-                    key=key, node_id=_NOBODY, host="", port=_NOBODY, error_code=code, error_message=code.name
+                    key=key,
+                    node_id=one.node_id,
+                    host=one.host,
+                    port=one.port,
+                    error_code=one.error,
+                    error_message=None if one.error is ErrorCode.NONE else one.error.name,
                 )
-                for key, code in zip(keys, codes, strict=True)
+                for key, one in zip(keys, found, strict=True)
             ]
         )
 
-    def _code(self, context: RequestContext, version: int, kind: int, key: str) -> ErrorCode:
+    def _find(self, context: RequestContext, version: int, kind: int, key: str) -> _Found:
         authorize = self._broker.authorize
         if kind == _TRANSACTION:
             if not authorize(context, Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key):
-                return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        elif kind == _GROUP:
+                return _Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        if kind == _GROUP:
             if not authorize(context, Operation.DESCRIBE, ResourceKind.GROUP, key):
-                return ErrorCode.GROUP_AUTHORIZATION_FAILED
-        elif kind != _SHARE or version < _SHARES_SINCE:
-            return ErrorCode.INVALID_REQUEST
-        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+                return _Found(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return self._of_group(context, key)
+        if kind != _SHARE or version < _SHARES_SINCE:
+            return _Found(ErrorCode.INVALID_REQUEST)
+        return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    def _of_group(self, context: RequestContext, group_id: str) -> _Found:
+        leader = self._groups.leader_of(group_id)
+        if leader is None:
+            self._creation.begin([OFFSETS_TOPIC], context)
+            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        image = self._broker.image
+        address = address_of(image, leader, context.listener)
+        if address is None or image.brokers[leader].is_fenced:
+            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+        return _Found(ErrorCode.NONE, leader, *address)

@@ -9,10 +9,9 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import TypeVar
 
 from quorate.broker.groups import Groups
-from quorate.broker.handlers.group_members import caller_of
+from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.handlers.metadata import CLUSTER_NAME, authorized_operations
 from quorate.broker.serving import Broker, Operation, ResourceKind
-from quorate.coordinator import refusals
 from quorate.coordinator.shard import GroupShard
 from quorate.net.routes import Answer, RequestContext, Route
 from quorate.protocol.api.connection import RequestHeader
@@ -76,12 +75,12 @@ class GroupAdministration:
         def ask(shard: GroupShard, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
             return shard.describe(DescribeGroupsRequest(groups=[group_id]), caller)[0]
 
-        def refuse(group_id: str, code: ErrorCode) -> DescribeGroupsResponse.DescribedGroup:
-            refused = refusals.refuse(DescribeGroupsRequest(groups=[group_id]), version, code)
-            assert isinstance(refused, DescribeGroupsResponse)
-            return refused.groups[0]
+        def refused(group_id: str, code: ErrorCode) -> DescribeGroupsResponse.DescribedGroup:
+            response = refuse(DescribeGroupsRequest(groups=[group_id]), version, code)
+            assert isinstance(response, DescribeGroupsResponse)
+            return response.groups[0]
 
-        groups = [self._described(context, one, ask, refuse) for one in request.groups]
+        groups = [self._described(context, one, ask, refused) for one in request.groups]
         self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
         return DescribeGroupsResponse(groups=groups)
 
@@ -97,12 +96,12 @@ class GroupAdministration:
         def ask(shard: GroupShard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
             return shard.consumer_group_describe(of_one(group_id), caller)[0]
 
-        def refuse(group_id: str, code: ErrorCode) -> ConsumerGroupDescribeResponse.DescribedGroup:
-            refused = refusals.refuse(of_one(group_id), version, code)
-            assert isinstance(refused, ConsumerGroupDescribeResponse)
-            return refused.groups[0]
+        def refused(group_id: str, code: ErrorCode) -> ConsumerGroupDescribeResponse.DescribedGroup:
+            response = refuse(of_one(group_id), version, code)
+            assert isinstance(response, ConsumerGroupDescribeResponse)
+            return response.groups[0]
 
-        groups = [self._described(context, one, ask, refuse) for one in request.group_ids]
+        groups = [self._described(context, one, ask, refused) for one in request.group_ids]
         self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
         return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
@@ -145,13 +144,13 @@ class GroupAdministration:
     def _delete_one(self, context: RequestContext, version: int, group_id: str) -> Answer | Awaitable[Answer]:
         request = DeleteGroupsRequest(groups_names=[group_id])
         if not self._broker.authorize(context, Operation.DELETE, ResourceKind.GROUP, group_id):
-            return refusals.refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         try:
             hosted = self._groups.of(group_id)
         except ApiError as error:
-            return refusals.refuse(request, version, error.code)
+            return refuse(request, version, error.code)
         shard, caller = hosted.shard, caller_of(context, version)
         return hosted.ask(
             lambda ticket, moment: shard.delete_groups(ticket, request, caller, moment),
-            lambda code: refusals.refuse(request, version, code),
+            lambda code: refuse(request, version, code),
         )

@@ -21,9 +21,9 @@ from quorate.protocol.api.groups import (
     SyncGroupRequest,
 )
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.protocol.message import Request
+from quorate.protocol.message import Request, Response
 
-__all__ = ["GroupMembers", "caller_of"]
+__all__ = ["GroupMembers", "caller_of", "refuse"]
 
 R = TypeVar("R", bound=Request)
 Step = Callable[[GroupShard, Ticket, R, Caller, Moment], Effects]
@@ -32,6 +32,12 @@ Step = Callable[[GroupShard, Ticket, R, Caller, Moment], Effects]
 def caller_of(context: RequestContext, version: int) -> Caller:
     """Who asks, as a coordinator sees it; an address looks as Java writes one."""
     return Caller(version, context.client_id, "/" + context.client_host)
+
+
+def refuse(request: Request, version: int, code: ErrorCode) -> Response:
+    """The answer of whoever does not coordinate the group, or must not."""
+    response: Response = refusals.refuse(request, version, code)
+    return response
 
 
 class GroupMembers:
@@ -73,15 +79,15 @@ class GroupMembers:
         version, group_id = header.request_api_version, request.group_id
         caller = caller_of(context, version)
         if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
-            return refusals.refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not group_id:
-            return refusals.refuse(request, version, ErrorCode.INVALID_GROUP_ID)
+            return refuse(request, version, ErrorCode.INVALID_GROUP_ID)
         try:
             hosted = self._groups.of(group_id)
         except ApiError as error:
-            return refusals.refuse(request, version, error.code)
+            return refuse(request, version, error.code)
         shard = hosted.shard
         return hosted.ask(
             lambda ticket, moment: step(shard, ticket, request, caller, moment),
-            lambda code: refusals.refuse(request, version, code),
+            lambda code: refuse(request, version, code),
         )

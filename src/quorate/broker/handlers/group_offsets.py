@@ -6,13 +6,12 @@ is not the asker's is taken out of the request, and is added to the answer.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from quorate.broker.groups import Groups
-from quorate.broker.handlers.group_members import caller_of
+from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.serving import Broker, Operation, ResourceKind
-from quorate.coordinator import refusals
 from quorate.coordinator.effects import Caller
 from quorate.net.routes import Answer, RequestContext, Route
 from quorate.protocol.api.connection import RequestHeader
@@ -33,6 +32,7 @@ _TOPIC_IDS_SINCE: Final = 10
 _MANY_GROUPS_SINCE: Final = 8
 
 R = TypeVar("R")
+T = TypeVar("T")
 FetchedGroup = OffsetFetchResponse.Group
 FetchedTopic = OffsetFetchResponse.Group.Topics
 FetchedPartition = OffsetFetchResponse.Group.Topics.Partitions
@@ -68,7 +68,7 @@ class GroupOffsets:
     ) -> Answer | Awaitable[Answer]:
         version = header.request_api_version
         if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, request.group_id):
-            return refusals.refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         ids = self._name_topics(request.topics) if version >= _TOPIC_IDS_SINCE else {}
         kept, refused = [], []
         for topic in request.topics:
@@ -83,12 +83,12 @@ class GroupOffsets:
         try:
             hosted = self._groups.of(request.group_id)
         except ApiError as error:
-            answer = refusals.refuse(request, version, error.code)
+            answer = refuse(request, version, error.code)
             return _with_refused_commits(answer, refused, ids)
         shard, caller = hosted.shard, caller_of(context, version)
         answered = hosted.ask(
             lambda ticket, moment: shard.offset_commit(ticket, request, caller, moment),
-            lambda code: refusals.refuse(request, version, code),
+            lambda code: refuse(request, version, code),
         )
         if not refused and not ids:
             return answered
@@ -161,15 +161,15 @@ class GroupOffsets:
     def _ask_for_offsets(
         self, request: OffsetFetchRequest, caller: Caller
     ) -> OffsetFetchResponse | Awaitable[OffsetFetchResponse]:
-        def refuse(code: ErrorCode) -> OffsetFetchResponse:
-            return cast("OffsetFetchResponse", refusals.refuse(request, caller.version, code))
+        def refused(code: ErrorCode) -> OffsetFetchResponse:
+            return cast("OffsetFetchResponse", refuse(request, caller.version, code))
 
         try:
             hosted = self._groups.of(request.groups[0].group_id)
         except ApiError as error:
-            return refuse(error.code)
+            return refused(error.code)
         shard = hosted.shard
-        return hosted.ask(lambda ticket, moment: shard.offset_fetch(ticket, request, caller, moment), refuse)
+        return hosted.ask(lambda ticket, moment: shard.offset_fetch(ticket, request, caller, moment), refused)
 
     def _may_see(self, context: RequestContext, topic: str) -> bool:
         return self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, topic)
@@ -192,7 +192,7 @@ class GroupOffsets:
     ) -> Answer | Awaitable[Answer]:
         version = header.request_api_version
         if not self._broker.authorize(context, Operation.DELETE, ResourceKind.GROUP, request.group_id):
-            return refusals.refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+            return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         kept, refused = [], []
         for topic in request.topics:
             found, some = self._known_partitions(context, topic, Operation.READ)
@@ -204,11 +204,11 @@ class GroupOffsets:
         try:
             hosted = self._groups.of(request.group_id)
         except ApiError as error:
-            return refusals.refuse(request, version, error.code)
+            return refuse(request, version, error.code)
         shard, caller = hosted.shard, caller_of(context, version)
         answered = hosted.ask(
             lambda ticket, moment: shard.offset_delete(ticket, request, caller, moment),
-            lambda code: refusals.refuse(request, version, code),
+            lambda code: refuse(request, version, code),
         )
         return _then(answered, lambda answer: _with_refused_deletions(answer, refused))
 
@@ -340,23 +340,24 @@ def _by_topic(refused: Iterable[_Refused]) -> dict[tuple[str, Uuid], list[_Refus
     return found
 
 
-def _then(answer: R | Awaitable[R], change: Callable[[R], Any]) -> Any:
+def _then(answer: R | Awaitable[R], change: Callable[[R], T]) -> T | Awaitable[T]:
     """What becomes of an answer, now or when it is there."""
     if not isinstance(answer, Awaitable):
         return change(answer)
 
-    async def wait() -> Any:
+    async def wait() -> T:
         return change(await answer)
 
     return wait()
 
 
-def _all(answers: list[Any]) -> Any:
+def _all(answers: Sequence[R | Awaitable[R]]) -> list[R] | Awaitable[list[R]]:
     """Several answers as one list; nobody waits if none of them has to be waited for."""
-    if not any(isinstance(one, Awaitable) for one in answers):
-        return answers
+    found = [one for one in answers if not isinstance(one, Awaitable)]
+    if len(found) == len(answers):
+        return found
 
-    async def wait() -> list[Any]:
+    async def wait() -> list[R]:
         return [await one if isinstance(one, Awaitable) else one for one in answers]
 
     return wait()
