@@ -229,6 +229,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "group.consumer.migration.policy": Setting(
         _one_of(*MIGRATION_POLICIES), " or ".join(MIGRATION_POLICIES), "bidirectional"
     ),
+    "group.consumer.assignors": Setting(_names, "names of assignors", _GROUPS.group_consumer_assignors),
     "offsets.topic.num.partitions": _at_least(1, 50),
     "offsets.topic.replication.factor": Setting(_integer(1, 64), "a number from 1 to 64", 3),
     "offsets.topic.segment.bytes": _at_least(1, 100 << 20),
