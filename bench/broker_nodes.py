@@ -184,7 +184,7 @@ class Commands(Protocol):
 class QuorateCommands:
     """The `quorate` command of the Python that runs this."""
 
-    _COMMAND = (sys.executable, "-c", "from quorate.cli.main import app; app(prog_name='quorate')")
+    _COMMAND = (sys.executable, "-c", "from quorate.cli.start import main; main()")
 
     def format_storage(self, settings: Path) -> Sequence[str]:
         return [*self._COMMAND, "storage", "format", "-t", CLUSTER_ID, "-c", str(settings)]

@@ -54,7 +54,7 @@ T = TypeVar("T")
 
 def quorate(*arguments: str) -> list[str]:
     """The command, run by the Python that runs the tests."""
-    return [sys.executable, "-c", "from quorate.cli.main import app; app(prog_name='quorate')", *arguments]
+    return [sys.executable, "-c", "from quorate.cli.start import main; main()", *arguments]
 
 
 def run_quorate(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from quorate import __version__
 from quorate.cli import brokers, cluster_tour, lab, node, protocol, quorum, storage
-from quorate.metadata.errors import ImageError
-from quorate.node.config import ConfigError
-from quorate.node.node import NodeFailed
-from quorate.protocol.errors import ApiError
-from quorate.storage.errors import StorageError
+from quorate.cli.failures import errors_as_one_line, fail
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -61,7 +55,7 @@ def apis() -> None:
 @app.command()
 def show(name: Annotated[str, typer.Argument(help="A message, such as BrokerHeartbeatRequest.")]) -> None:
     """The history of a message: which field is in which version."""
-    with _errors_as_one_line():
+    with errors_as_one_line():
         protocol.show(name)
 
 
@@ -76,8 +70,8 @@ def decode(
     try:
         raw = bytes.fromhex(text)
     except ValueError as error:
-        _fail(f"not hex: {error}")
-    with _errors_as_one_line():
+        fail(f"not hex: {error}")
+    with errors_as_one_line():
         protocol.decode(raw, message, version)
 
 
@@ -105,7 +99,7 @@ def format_command(
     ] = False,
 ) -> None:
     """Makes the directories in a configuration those of one node of one cluster."""
-    with _errors_as_one_line():
+    with errors_as_one_line():
         storage.format_directories(
             config,
             cluster_id,
@@ -119,7 +113,7 @@ def format_command(
 @app.command("node")
 def node_command(config: Annotated[str, typer.Argument(help="The configuration of the node.")]) -> None:
     """Runs a node until it is told to stop (SIGTERM, or Ctrl-C)."""
-    with _errors_as_one_line():
+    with errors_as_one_line():
         node.run(config)
 
 
@@ -132,8 +126,8 @@ def describe_quorum(
     try:
         addresses = quorum.parse_addresses(bootstrap_controller)
     except ValueError as error:
-        _fail(f"--bootstrap-controller: {error}")
-    with _errors_as_one_line():
+        fail(f"--bootstrap-controller: {error}")
+    with errors_as_one_line():
         print(quorum.shown(quorum.describe(addresses), as_json))
 
 
@@ -147,18 +141,3 @@ def lab_quorum(
     """Runs a simulated quorum of production controllers under the faults of a seed."""
     if not lab.run_seed(seed, seconds, steps_max=steps or None, should_shrink=shrink):
         raise typer.Exit(1)
-
-
-@contextmanager
-def _errors_as_one_line() -> Iterator[None]:
-    try:
-        yield
-    except ApiError as error:
-        _fail(error.message)
-    except (ConfigError, ImageError, StorageError, NodeFailed) as error:
-        _fail(str(error))
-
-
-def _fail(reason: str) -> NoReturn:
-    print(f"quorate: {reason}", file=sys.stderr)
-    raise typer.Exit(1)

@@ -1,0 +1,37 @@
+"""The entrance: what the command `quorate` runs.
+
+Nodes start often, in tests above all, and their users wait for them. So `quorate node FILE` does without the
+other commands and the parser of all command lines, which take as long as the node itself; and what a node
+imports is not searched for garbage, neither then nor later.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+__all__ = ["main"]
+
+_NODE_ARGUMENTS = 3
+
+
+def main() -> None:
+    arguments = sys.argv
+    is_node = len(arguments) == _NODE_ARGUMENTS and arguments[1] == "node"
+    if is_node and not arguments[2].startswith("-"):
+        _run_node(arguments[2])
+    else:
+        from quorate.cli.main import app
+
+        app(prog_name="quorate")
+
+
+def _run_node(path: str) -> None:
+    gc.disable()
+    from quorate.cli.failures import errors_as_one_line
+    from quorate.cli.node import run
+
+    gc.freeze()
+    gc.enable()
+    with errors_as_one_line():
+        run(path)
