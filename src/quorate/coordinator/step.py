@@ -22,10 +22,14 @@ class TimerKind(Enum):
     """What is waited for. The values are names for people."""
 
     SESSION = "session"  # of a member, or of an id that was given out
-    JOIN = "join"  # of a classic group, or of a classic member of a consumer group: may come back until then
-    SYNC = "sync"  # likewise: must have asked for its assignment by then
-    REVOCATION = "revocation"  # of a member of a consumer group: must have given partitions back by then
-    EXPRESSIONS = "expressions"  # of a consumer group: its regular expressions are looked up then
+    JOIN = "join"  # of a group: members may come back until then
+    SYNC = "sync"  # of a group: members must have asked for their assignment by then
+    # Of consumer groups: see `consumer_leaving.expire`.
+    MEMBER_SESSION = "member session"
+    MEMBER_JOIN = "member join"  # a member of the classic protocol must have come back by then
+    MEMBER_SYNC = "member sync"  # and asked for its assignment
+    REVOCATION = "revocation"  # a member must have given partitions back by then
+    EXPRESSIONS = "expressions"  # regular expressions are looked up then
     EXPIRY = "expiry"  # of the shard: offsets are looked through
     DELETIONS = "deletions"  # of the shard: offsets of deleted topics are left to be forgotten
 
