@@ -1,0 +1,102 @@
+"""kafka-python's own integration tests, from its source distribution, which is kept where built things are.
+
+The distribution lacks two modules that the tests import: an empty `test` package, and the services that they
+would start if they were not pointed at a broker that runs already.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from xml.etree import ElementTree
+
+from apache_oracle import BUILD, built, run
+from kafka import KafkaAdminClient
+
+HERE = Path(__file__)
+LOCK = HERE.parents[2] / "requirements.lock"
+TIMEOUT_SECONDS = 300
+SERVICE = '''
+class ExternalService:
+    """A broker that somebody else runs."""
+
+    def __init__(self, host, port):
+        self.host, self.port = host, port
+
+    def open(self):
+        pass
+
+    close = dump_logs = wait_for = open
+
+
+class SpawnedService:
+    def __init__(self, *_arguments, **_options):
+        raise RuntimeError("the broker runs already")
+'''
+
+
+def admin_tests() -> list[str]:
+    """The names of the tests of the administration client."""
+    text = (_suite() / "test" / "integration" / "test_admin_integration.py").read_text()
+    return re.findall(r"^def (test_\w+)", text, re.MULTILINE)
+
+
+def run_admin_tests(port: int, tests: list[str], work: Path) -> dict[str, str]:
+    """Runs some of them against a broker on this machine. What each came to: passed, skipped or failed."""
+    suite = _suite()
+    version = _version_of(port)
+    (suite / "servers" / version / "kafka-bin").mkdir(parents=True, exist_ok=True)
+    report = work / "report.xml"
+    chosen = [f"test/integration/test_admin_integration.py::{one}" for one in tests]
+    options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    command = [sys.executable, "-m", "pytest", *options, *chosen]
+    environment = os.environ | {"KAFKA_VERSION": version, "KAFKA_URI": f"kafka://127.0.0.1:{port}"}
+    done = subprocess.run(
+        command,
+        cwd=suite,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=TIMEOUT_SECONDS,
+        check=False,
+    )
+    assert report.exists(), done.stdout
+    print(done.stdout)
+    outcomes = {}
+    for case in ElementTree.parse(report).iter("testcase"):
+        kinds = {one.tag for one in case}
+        outcome = "skipped" if "skipped" in kinds else "failed" if kinds & {"failure", "error"} else "passed"
+        outcomes[str(case.get("name"))] = outcome
+    return outcomes
+
+
+def _version_of(port: int) -> str:
+    """The release that the client takes the broker for: the tests go by it."""
+    with KafkaAdminClient(bootstrap_servers=f"127.0.0.1:{port}") as client:
+        client.list_topics()
+        found = client._manager.broker_version
+    return ".".join(map(str, (*found, 0, 0)[:3]))
+
+
+def _suite() -> Path:
+    return next(built(BUILD / "kafka-python-suite", HERE, _prepare).glob("kafka_python-*"))
+
+
+def _prepare(directory: Path) -> None:
+    """Brings the distribution that `requirements.lock` names, checked by its hashes."""
+    pinned = re.search(r"^kafka-python==[^\n]*\n(?:    --hash=[^\n]*\n)+", LOCK.read_text(), re.MULTILINE)
+    assert pinned is not None
+    (directory / "requirement.txt").write_text(pinned[0])
+    options = ["--no-binary", ":all:", "--no-deps", "--require-hashes", "--quiet"]
+    requirement = str(directory / "requirement.txt")
+    run([sys.executable, "-m", "pip", "download", *options, "-d", str(directory), "-r", requirement])
+    (archive,) = directory.glob("*.tar.gz")
+    with tarfile.open(archive) as tar:
+        tar.extractall(directory, filter="data")
+    (suite,) = [one for one in directory.glob("kafka_python-*") if one.is_dir()]
+    (suite / "test" / "__init__.py").touch()
+    (suite / "test" / "service.py").write_text(SERVICE)
+    archive.unlink()
