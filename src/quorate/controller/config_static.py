@@ -63,6 +63,7 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "delegation.token.secret.key": Definition(ConfigType.PASSWORD),
     "delete.topic.enable": _boolean("true"),
     "fetch.max.bytes": _int("57671680"),
+    "group.consumer.assignors": _list("uniform,range"),
     "group.consumer.heartbeat.interval.ms": _int("5000"),
     "group.consumer.max.assignment.interval.ms": _int("15000"),
     "group.consumer.max.heartbeat.interval.ms": _int("15000"),
