@@ -23,6 +23,7 @@ BATCH_BYTES = 10_000
         ("0:1", [0]),
         (" 0:1 , 1:2, 3:1 ", [0, 3]),
         ("0:11,1:12", []),
+        ("0:1:2,x,2:1,-3:1,", [2]),  # what others have written that makes no sense is passed over
     ],
 )
 def test_which_partitions_are_listed(text: str, expected: list[int]):

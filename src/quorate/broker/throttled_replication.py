@@ -11,6 +11,7 @@ that are in sync are never held up, or they would fall out of sync; but what the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from typing import Final
 
@@ -20,6 +21,7 @@ __all__ = ["FOLLOWER_RATE", "LEADER_RATE", "NO_REPLICAS", "ReplicationThrottle",
 
 LEADER_RATE: Final = "leader.replication.throttled.rate"
 FOLLOWER_RATE: Final = "follower.replication.throttled.rate"
+_LISTED: Final = re.compile(r"(?:^|,)\s*(\d+)\s*:\s*(\d+)\s*(?=,|$)")
 UNLIMITED: Final = (1 << 63) - 1  # what Kafka writes for it
 
 
@@ -48,8 +50,8 @@ def throttled_partitions(text: str, broker_id: int) -> Collection[int]:
         return NO_REPLICAS
     if listed == "*":
         return ALL_REPLICAS
-    pairs = [one.strip().partition(":") for one in listed.split(",")]
-    return frozenset(int(partition) for partition, _, broker in pairs if int(broker) == broker_id)
+    pairs = _LISTED.findall(listed)
+    return frozenset(int(partition) for partition, broker in pairs if int(broker) == broker_id)
 
 
 class ReplicationThrottle:
