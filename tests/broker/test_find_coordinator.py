@@ -1,57 +1,116 @@
-"""Until there are coordinators, whoever looks for one is told to ask again."""
+"""Who coordinates a group: whoever leads the partition that its name belongs to."""
 
 import pytest
 
-from broker.test_metadata import ANN, Asked
-from controller_cluster import Cluster
+from broker.serving import BROKER_ID, Serving, in_loop
+from quorate.broker.groups import OFFSETS_TOPIC, Groups, java_hash
 from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
-from quorate.protocol.api.connection import RequestHeader
+from quorate.metadata import records as r
 from quorate.protocol.api.groups import FindCoordinatorRequest, FindCoordinatorResponse
-from quorate.protocol.codec import encode
 from quorate.protocol.errors import ErrorCode
 
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 LATER = ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
-def answer(version, kind, *keys):
+class Creation:
+    """Remembers which topics were asked for."""
+
+    def __init__(self):
+        self.asked = []
+
+    def begin(self, names, _context):
+        self.asked += names
+
+
+@pytest.fixture
+def serving(tmp_path):
+    serving = Serving(tmp_path)
+    serving.groups = Groups(serving.broker, lambda _: None)
+    serving.creation = Creation()
+    serving.handlers[FindCoordinatorRequest] = FindCoordinatorHandler(
+        serving.broker, serving.groups, serving.creation
+    )
+    return serving
+
+
+async def ask(serving, version, kind, *keys):
     request = FindCoordinatorRequest(key_type=kind)
     if version >= 4:
         request.coordinator_keys = list(keys)
     else:
         (request.key,) = keys
-    header = RequestHeader(
-        request_api_key=request.__key__, request_api_version=version, correlation_id=1, client_id="tests"
-    )
-    found = FindCoordinatorHandler(Asked(Cluster([1])).broker)(ANN, header, request)
-    encode(found, version)
-    return found
+    return await serving.ask(request, version)
 
 
 def codes(response: FindCoordinatorResponse, version: int) -> list[int]:
     return [one.error_code for one in response.coordinators] if version >= 4 else [response.error_code]
 
 
+def nodes(response: FindCoordinatorResponse, version: int) -> list[tuple[int, str, int]]:
+    found = response.coordinators if version >= 4 else [response]
+    return [(one.node_id, one.host, one.port) for one in found]
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("", 0), ("a", 97), ("test", 3556498), ("polygenelubricants", -(1 << 31)), ("\U0001f600", 1772899)],
+)
+def test_names_have_the_hash_that_java_gives_them(text, value):
+    assert java_hash(text) == value
+
+
+@pytest.mark.parametrize(("group", "partition"), [("test", 48), ("polygenelubricants", 0)])
+def test_groups_are_spread_as_kafka_spreads_them(serving, group, partition):
+    assert serving.groups.partition_of(group) == partition
+
+
 @pytest.mark.parametrize("version", FindCoordinatorRequest.__served__)
-def test_nobody_coordinates(version):
+@in_loop
+async def test_the_topic_is_made_when_it_is_needed(serving, version):
     keys = ("orders", "payments") if version >= 4 else ("orders",)
-    found = answer(version, GROUP, *keys)
+    found = await ask(serving, version, GROUP, *keys)
     assert codes(found, version) == [LATER] * len(keys)
-    if version >= 1:
-        assert codes(answer(version, TRANSACTION, *keys), version) == [LATER] * len(keys)
-    if version >= 4:
-        assert [(one.key, one.node_id) for one in found.coordinators] == [(key, -1) for key in keys]
-    else:
-        assert found.node_id == -1
+    assert nodes(found, version) == [(-1, "", -1)] * len(keys)
+    assert serving.creation.asked == [OFFSETS_TOPIC] * len(keys)
 
 
-def test_what_does_not_exist_has_no_coordinator():
-    assert codes(answer(5, SHARE, "group:id:0"), 5) == [ErrorCode.INVALID_REQUEST]
-    assert codes(answer(6, SHARE, "group:id:0"), 6) == [LATER]
-    assert codes(answer(6, 7, "orders"), 6) == [ErrorCode.INVALID_REQUEST]
+@pytest.mark.parametrize("version", FindCoordinatorRequest.__served__)
+@in_loop
+async def test_a_group_is_found_where_its_partition_is_led(serving, version):
+    await serving.topic(OFFSETS_TOPIC, partitions=2, leader=2, replicas=(BROKER_ID, 2))
+    found = await ask(serving, version, GROUP, "orders")
+    assert codes(found, version) == [ErrorCode.NONE]
+    assert nodes(found, version) == [(2, "host-2", 9002)]
+    assert serving.creation.asked == []
+    await serving.close()
 
 
-def test_only_those_who_may_describe_something_look_for_its_coordinator(monkeypatch):
-    monkeypatch.setattr(type(Asked(Cluster([1])).broker), "authorize", lambda *_: False)
-    assert codes(answer(4, GROUP, "orders"), 4) == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
-    assert codes(answer(4, TRANSACTION, "t"), 4) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+@in_loop
+async def test_nobody_coordinates_while_nobody_leads(serving):
+    await serving.topic(OFFSETS_TOPIC, leader=-1)
+    assert codes(await ask(serving, 4, GROUP, "orders"), 4) == [LATER]
+    await serving.assign(OFFSETS_TOPIC, leader=2, replicas=(2,), leader_epoch=1)
+    serving.apply(r.FenceBrokerRecord(id=2, epoch=102))
+    assert codes(await ask(serving, 4, GROUP, "orders"), 4) == [LATER]
+    await serving.close()
+
+
+@in_loop
+async def test_nobody_coordinates_transactions(serving):
+    assert codes(await ask(serving, 4, TRANSACTION, "t"), 4) == [LATER]
+
+
+@in_loop
+async def test_what_does_not_exist_has_no_coordinator(serving):
+    assert codes(await ask(serving, 5, SHARE, "group:id:0"), 5) == [ErrorCode.INVALID_REQUEST]
+    assert codes(await ask(serving, 6, SHARE, "group:id:0"), 6) == [LATER]
+    assert codes(await ask(serving, 6, 7, "orders"), 6) == [ErrorCode.INVALID_REQUEST]
+
+
+@in_loop
+async def test_only_those_who_may_describe_something_look_for_its_coordinator(serving):
+    serving.denied |= {(8, "orders"), (8, "t")}
+    assert codes(await ask(serving, 4, GROUP, "orders"), 4) == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
+    found = await ask(serving, 4, TRANSACTION, "t")
+    assert codes(found, 4) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
