@@ -314,7 +314,7 @@ class Serving:
     async def ask(self, request: Request, version: int, client_id: str = "test") -> Any:
         """The answer as it comes off a wire."""
         answer = self.begin(request, version, client_id)
-        return _wired(await answer if isinstance(answer, asyncio.Task) else answer, version)
+        return _wired(await answer if isinstance(answer, asyncio.Future) else answer, version)
 
     async def close(self) -> None:
         await self.replicas.close()

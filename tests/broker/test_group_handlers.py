@@ -1,0 +1,327 @@
+"""Groups over the protocol: what coordinators must not see is sorted out, in every version."""
+
+import asyncio
+
+import pytest
+
+from broker.serving import BROKER_ID, Serving, in_loop, topic_id
+from quorate.broker.groups import OFFSETS_TOPIC, Groups
+from quorate.broker.handlers.group_admin import GroupAdministration
+from quorate.broker.handlers.group_members import GroupMembers
+from quorate.broker.handlers.group_offsets import GroupOffsets
+from quorate.coordinator.settings import GroupSettings
+from quorate.metadata import records as r
+from quorate.protocol.api.groups import (
+    DeleteGroupsRequest,
+    DescribeGroupsRequest,
+    HeartbeatRequest,
+    JoinGroupRequest,
+    LeaveGroupRequest,
+    ListGroupsRequest,
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+    SyncGroupRequest,
+)
+from quorate.protocol.errors import ErrorCode
+
+READ, DELETE, DESCRIBE = 3, 6, 8
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class Coordinating(Serving):
+    """A broker that coordinates all groups."""
+
+    def __init__(self, directory):
+        super().__init__(directory, groups=GroupSettings(group_initial_rebalance_delay_ms=0))
+        self.groups = Groups(self.broker, lambda _: None)
+        self.replicas.when_led = self.groups.led
+        for one in (GroupMembers, GroupOffsets, GroupAdministration):
+            for route in one(self.broker, self.groups).routes():
+                self.handlers[route.request] = route.handler
+
+    async def begin_to_coordinate(self, partitions=2):
+        await self.topic(OFFSETS_TOPIC, partitions=partitions)
+        await self.loaded()
+        await self.topic("orders", partitions=3)
+
+    async def loaded(self):
+        while self.groups.shards.is_loading:
+            await asyncio.sleep(0)
+
+    async def join(self, group="g", member="", version=5, **more):
+        return await self.ask(
+            JoinGroupRequest(
+                group_id=group,
+                session_timeout_ms=10_000,
+                rebalance_timeout_ms=10_000,
+                member_id=member,
+                protocol_type="consumer",
+                protocols=[JoinGroupRequest.Protocol(name="range", metadata=b"")],
+                **more,
+            ),
+            version,
+        )
+
+    async def joined(self, group="g"):
+        """A member of a stable group of one."""
+        joined = await self.join(group, (await self.join(group)).member_id)
+        assert joined.error_code == ErrorCode.NONE
+        synced = await self.ask(
+            SyncGroupRequest(
+                group_id=group,
+                generation_id=joined.generation_id,
+                member_id=joined.member_id,
+                assignments=[SyncGroupRequest.Assignment(member_id=joined.member_id, assignment=b"all")],
+            ),
+            3,
+        )
+        assert (synced.error_code, synced.assignment) == (ErrorCode.NONE, b"all")
+        return joined
+
+    async def commit(self, *offsets, group="g", version=8, **more):
+        request = OffsetCommitRequest.Topic
+        return await self.ask(
+            OffsetCommitRequest(
+                group_id=group,
+                topics=[
+                    request(
+                        name=name if version < 10 else "",
+                        topic_id=topic_id(name),
+                        partitions=[
+                            request.Partition(
+                                partition_index=partition, committed_offset=offset, committed_metadata=""
+                            )
+                        ],
+                    )
+                    for name, partition, offset in offsets
+                ],
+                **more,
+            ),
+            version,
+        )
+
+    async def fetch(self, *places, group="g", version=8):
+        if version < 8:
+            topics = None if not places else [_asked(OffsetFetchRequest.Topic, *one) for one in places]
+            found = await self.ask(OffsetFetchRequest(group_id=group, topics=topics), version)
+            assert found.error_code == ErrorCode.NONE
+            return found.topics
+        topics = [_asked(OffsetFetchRequest.Group.Topics, *one) for one in places] if places else None
+        if version >= 10:
+            for topic in topics or ():
+                topic.topic_id, topic.name = topic_id(topic.name), ""
+        asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id=group, topics=topics)])
+        (found,) = (await self.ask(asked, version)).groups
+        assert found.error_code == ErrorCode.NONE
+        return found.topics
+
+
+def _asked(kind, name, partition):
+    return kind(name=name, partition_indexes=[partition])
+
+
+def errors(response, key=lambda topic: topic.name):
+    """What was said of each partition."""
+    return {
+        (key(topic), one.partition_index): one.error_code
+        for topic in response.topics
+        for one in topic.partitions
+    }
+
+
+def offsets(topics, key=lambda topic: topic.name):
+    return {
+        (key(topic), one.partition_index): (one.committed_offset, one.error_code)
+        for topic in topics
+        for one in topic.partitions
+    }
+
+
+@pytest.fixture
+def serving(tmp_path):
+    return Coordinating(tmp_path)
+
+
+@pytest.mark.parametrize("version", OffsetCommitRequest.__served__)
+@in_loop
+async def test_offsets_are_committed_as_far_as_their_partitions_exist(serving, version):
+    await serving.begin_to_coordinate()
+    found = await serving.commit(("orders", 0, 5), ("orders", 3, 6), ("nothing", 0, 7), version=version)
+    if version < 10:
+        assert errors(found) == {
+            ("orders", 0): ErrorCode.NONE,
+            ("orders", 3): UNKNOWN,
+            ("nothing", 0): UNKNOWN,
+        }
+    else:
+        assert errors(found, lambda topic: topic.topic_id) == {
+            (topic_id("orders"), 0): ErrorCode.NONE,
+            (topic_id("orders"), 3): UNKNOWN,
+            (topic_id("nothing"), 0): ErrorCode.UNKNOWN_TOPIC_ID,
+        }
+    assert offsets(await serving.fetch()) == {("orders", 0): (5, 0)}
+
+
+@pytest.mark.parametrize("version", OffsetFetchRequest.__served__)
+@in_loop
+async def test_offsets_are_fetched(serving, version):
+    await serving.begin_to_coordinate()
+    await serving.commit(("orders", 1, 5))
+    found = await serving.fetch(("orders", 1), ("orders", 2), version=version)
+    key = (lambda topic: topic.topic_id) if version >= 10 else (lambda topic: topic.name)
+    name = topic_id("orders") if version >= 10 else "orders"
+    assert offsets(found, key) == {(name, 1): (5, 0), (name, 2): (-1, 0)}
+    if version >= 2:
+        assert offsets(await serving.fetch(version=version), key) == {(name, 1): (5, 0)}
+
+
+@in_loop
+async def test_a_topic_that_has_no_such_id_has_no_offsets(serving):
+    await serving.begin_to_coordinate()
+    found = await serving.fetch(("nothing", 1), ("orders", 0), version=10)
+    assert offsets(found, lambda topic: topic.topic_id) == {
+        (topic_id("nothing"), 1): (-1, ErrorCode.UNKNOWN_TOPIC_ID),
+        (topic_id("orders"), 0): (-1, 0),
+    }
+
+
+@in_loop
+async def test_groups_of_several_coordinators_are_fetched_together(serving):
+    await serving.begin_to_coordinate(partitions=7)
+    groups = [f"group-{number}" for number in range(20)]
+    for number, group in enumerate(groups):
+        await serving.commit(("orders", 0, number), group=group)
+    asked = [OffsetFetchRequest.Group(group_id=group, topics=None) for group in groups]
+    found = await serving.ask(OffsetFetchRequest(groups=asked), 8)
+    assert [one.group_id for one in found.groups] == groups
+    assert [one.topics[0].partitions[0].committed_offset for one in found.groups] == list(range(20))
+
+
+@in_loop
+async def test_offsets_of_others_are_not_touched(serving):
+    await serving.begin_to_coordinate()
+    await serving.topic("secret")
+    await serving.commit(("secret", 0, 1))
+    serving.denied |= {(READ, "secret"), (DESCRIBE, "secret")}
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    found = await serving.commit(("orders", 0, 5), ("secret", 0, 6))
+    assert errors(found) == {("orders", 0): ErrorCode.NONE, ("secret", 0): denied}
+    assert offsets(await serving.fetch(("orders", 0), ("secret", 0))) == {
+        ("orders", 0): (5, 0),
+        ("secret", 0): (-1, denied),
+    }
+    assert offsets(await serving.fetch()) == {("orders", 0): (5, 0)}
+    serving.denied |= {(READ, "g"), (DELETE, "g"), (DESCRIBE, "g")}
+    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert set(errors(await serving.commit(("orders", 0, 5))).values()) == {refused}
+    asked = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="g", topics=None)])
+    assert (await serving.ask(asked, 8)).groups[0].error_code == refused
+    assert (await serving.ask(OffsetDeleteRequest(group_id="g", topics=[]), 0)).error_code == refused
+    assert (await serving.join()).error_code == refused
+    (deleted,) = (await serving.ask(DeleteGroupsRequest(groups_names=["g"]), 2)).results
+    assert deleted.error_code == refused
+    (described,) = (await serving.ask(DescribeGroupsRequest(groups=["g"]), 5)).groups
+    assert described.error_code == refused
+    serving.denied |= {(DESCRIBE, "kafka-cluster")}
+    assert (await serving.ask(ListGroupsRequest(), 5)).groups == []
+
+
+@in_loop
+async def test_offsets_are_deleted_with_their_topic(serving):
+    await serving.begin_to_coordinate()
+    await serving.topic("short")
+    await serving.commit(("orders", 0, 5), ("short", 0, 6))
+    serving.apply(r.RemoveTopicRecord(topic_id=topic_id("short")))
+    serving.groups.topics_gone(["short"])
+    while offsets(await serving.fetch()) != {("orders", 0): (5, 0)}:
+        await asyncio.sleep(0)
+
+
+@in_loop
+async def test_offsets_are_deleted(serving):
+    await serving.begin_to_coordinate()
+    await serving.commit(("orders", 0, 5), ("orders", 1, 6))
+    topic = OffsetDeleteRequest.Topic
+    request = OffsetDeleteRequest(
+        group_id="g",
+        topics=[
+            topic(name="orders", partitions=[topic.Partition(partition_index=0)]),
+            topic(name="nothing", partitions=[topic.Partition(partition_index=0)]),
+        ],
+    )
+    found = await serving.ask(request, 0)
+    assert found.error_code == ErrorCode.NONE
+    assert errors(found) == {("orders", 0): ErrorCode.NONE, ("nothing", 0): UNKNOWN}
+    assert offsets(await serving.fetch()) == {("orders", 1): (6, 0)}
+
+
+@in_loop
+async def test_a_group_lives(serving):
+    await serving.begin_to_coordinate()
+    joined = await serving.joined()
+
+    async def beat():
+        request = HeartbeatRequest(
+            group_id="g", generation_id=joined.generation_id, member_id=joined.member_id
+        )
+        return (await serving.ask(request, 3)).error_code
+
+    assert await beat() == ErrorCode.NONE
+    (described,) = (await serving.ask(DescribeGroupsRequest(groups=["g"]), 5)).groups
+    assert (described.group_state, described.protocol_data) == ("Stable", "range")
+    assert [(one.client_id, one.client_host) for one in described.members] == [("test", "/127.0.0.1")]
+    (listed,) = (await serving.ask(ListGroupsRequest(), 5)).groups
+    assert (listed.group_id, listed.group_state, listed.group_type) == ("g", "Stable", "classic")
+    (refused,) = (await serving.ask(DeleteGroupsRequest(groups_names=["g"]), 2)).results
+    assert refused.error_code == ErrorCode.NON_EMPTY_GROUP
+    left = await serving.ask(LeaveGroupRequest(group_id="g", member_id=joined.member_id), 2)
+    assert left.error_code == ErrorCode.NONE
+    assert await beat() == ErrorCode.UNKNOWN_MEMBER_ID
+    (deleted,) = (await serving.ask(DeleteGroupsRequest(groups_names=["g"]), 2)).results
+    assert deleted.error_code == ErrorCode.NONE
+    assert (await serving.ask(ListGroupsRequest(), 5)).groups == []
+
+
+@in_loop
+async def test_what_may_be_done_to_a_group_is_told_on_request(serving):
+    await serving.begin_to_coordinate()
+    await serving.joined()
+    request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=True)
+    (described,) = (await serving.ask(request, 5)).groups
+    assert described.authorized_operations == sum(1 << one for one in (3, 6, 8, 10, 11))
+
+
+@in_loop
+async def test_a_group_survives_its_coordinator(serving):
+    await serving.begin_to_coordinate(partitions=1)
+    joined = await serving.joined()
+    await serving.commit(
+        ("orders", 2, 9),
+        generation_id_or_member_epoch=joined.generation_id,
+        member_id=joined.member_id,
+    )
+    await serving.assign(OFFSETS_TOPIC, leader=2, leader_epoch=1, replicas=(BROKER_ID, 2))
+    request = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+    assert (await serving.ask(request, 3)).error_code == ErrorCode.NOT_COORDINATOR
+    await serving.assign(OFFSETS_TOPIC, leader_epoch=2)
+    assert serving.groups.shards.is_loading
+    assert (await serving.ask(request, 3)).error_code == ErrorCode.NONE  # it is not to rebalance for that
+    assert (await serving.join()).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    assert (await serving.ask(ListGroupsRequest(), 5)).error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
+    await serving.loaded()
+    assert (await serving.ask(request, 3)).error_code == ErrorCode.NONE
+    assert offsets(await serving.fetch()) == {("orders", 2): (9, 0)}
+
+
+@in_loop
+async def test_a_group_without_a_name_has_no_members(serving):
+    await serving.begin_to_coordinate()
+    assert (await serving.join("")).error_code == ErrorCode.INVALID_GROUP_ID
+
+
+@in_loop
+async def test_offsets_may_be_kept_under_no_name(serving):
+    await serving.begin_to_coordinate()
+    assert errors(await serving.commit(("orders", 0, 5), group="")) == {("orders", 0): ErrorCode.NONE}
+    assert offsets(await serving.fetch(group="")) == {("orders", 0): (5, 0)}
