@@ -3,13 +3,28 @@
 A segment may be deleted while its bytes are on their way to a slow reader. Deleting takes away the name; the
 bytes stay as long as the file is open. So a segment and its readers share an open file, and the last of them
 closes it.
+
+Sending a range that is not in the page cache waits for the disk, and everybody else waits with it. So it can
+be found out, by looking at a byte here and there, whether it is (`is_cached`); if not, somebody who may wait
+reads it first (`load`). A look costs a microsecond.
 """
 
 from __future__ import annotations
 
+import os
+from contextlib import suppress
+from typing import Final
+
 from quorate.storage.files import File, descriptor_of
 
 __all__ = ["FileRange", "SharedFile"]
+
+_LOOK_EVERY_BYTES: Final = 1 << 20
+_SEEN_AT_ONCE_BYTES: Final = 64 << 10  # less than a disk is read ahead by
+_LOAD_BYTES: Final = 1 << 20  # what is read at a time
+_AHEAD_BYTES: Final = 4 << 20  # what the disk is asked for besides: who reads old records mostly goes on
+_NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
+_seen: Final = [bytearray(1)]
 
 
 class SharedFile:
@@ -86,6 +101,31 @@ class FileRange:
         wanted_bytes = left_bytes if size_bytes is None else min(size_bytes, left_bytes)
         return self.file.read(self.position + start, wanted_bytes)
 
+    def is_cached(self) -> bool:
+        """Whether it can be sent without waiting for a disk, as far as a look here and there can tell."""
+        descriptor = self.descriptor
+        if descriptor is None or _NOWAIT is None:
+            return True
+        last = self.position + self.size_bytes - 1
+        if not _is_cached(descriptor, last):
+            return False
+        if self.size_bytes <= _SEEN_AT_ONCE_BYTES:
+            return True
+        places = range(self.position, last, _LOOK_EVERY_BYTES)
+        return all(_is_cached(descriptor, position) for position in places)
+
+    def load(self) -> None:
+        """Reads it into the page cache; waits for the disk."""
+        descriptor = self.descriptor
+        if descriptor is None:
+            return
+        if hasattr(os, "posix_fadvise"):
+            wanted_bytes = self.size_bytes + _AHEAD_BYTES
+            with suppress(OSError):  # it is only advice
+                os.posix_fadvise(descriptor, self.position, wanted_bytes, os.POSIX_FADV_WILLNEED)
+        for start in range(0, self.size_bytes, _LOAD_BYTES):
+            self.read(start, _LOAD_BYTES)
+
     def release(self) -> None:
         """The bytes were sent, or never will be. A second time changes nothing."""
         shared, self._shared = self._shared, None
@@ -94,3 +134,14 @@ class FileRange:
 
     def __del__(self) -> None:
         self.release()
+
+
+def _is_cached(descriptor: int, position: int) -> bool:
+    assert _NOWAIT is not None
+    try:
+        os.preadv(descriptor, _seen, position, _NOWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:  # a file system that cannot tell; and what is wrong with the file, sending it will tell
+        return True
+    return True

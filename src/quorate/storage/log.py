@@ -271,6 +271,13 @@ class Log:
         except OSError as error:
             raise StorageError.of(segment.path, error) from error
 
+    async def load(self, part: FileRange) -> None:
+        """Reads what will be sent, aside, so that sending it need not wait for the disk."""
+        try:
+            await self._files.aside(part.load)
+        except OSError as error:
+            raise StorageError.of(self.directory, error) from error
+
     def segments_from(self, offset: int) -> Sequence[Segment]:
         """The segment that holds an offset, and all after it."""
         self._check_usable()

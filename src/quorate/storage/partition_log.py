@@ -281,6 +281,10 @@ class PartitionLog:
         first_batch_bytes_max = SEGMENT_BYTES_MAX if at_least_one else max_bytes
         return self._log.range(offset, max_bytes, first_batch_bytes_max, before_offset=before_offset)
 
+    async def load(self, part: FileRange) -> None:
+        """Reads a range that is not cached, aside: whoever sends it then need not wait for the disk."""
+        await self._log.load(part)
+
     def offset_for_time(self, timestamp_ms: int, *, before_offset: int | None = None) -> TimedOffset | None:
         """The first record that is not older than a time; None if that is not before `before_offset`."""
         segments = self._log.segments_from(self._log.start_offset)

@@ -4,12 +4,15 @@ Partitions are read in the order of the request or of its session, each up to it
 up to that of the request; the first batch that is found is given whole, however large, or its reader would
 never get past it. Records stay where they are: an answer names ranges of files.
 
+What is not in the page cache is read into it first, away from the loop: old records wait for the disk alone.
+
 Who finds too little waits at all its partitions, and everything is read again when there is enough or time is
 up. What a follower asks for tells us how far it is; that counts when it asks, not when it is answered.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import math
 from collections.abc import Awaitable
@@ -41,6 +44,7 @@ _ANY_REPLICA_SINCE: Final = 11
 _STORAGE_ERRORS_SINCE: Final = 6
 _REPLICA_STATE_SINCE: Final = 15
 _LEADERS_SINCE: Final = 16
+_LOADS_MAX: Final = 2  # fetches that wait for disks at a time: syncs need the same threads
 _PARTITION_BYTES: Final = 40  # of an answer, around the records of a partition, about
 
 # What is wrong before anything is read. It does not keep the rest of a request from waiting for data.
@@ -93,6 +97,7 @@ class FetchHandler:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.sessions = FetchSessions(broker.settings.fetch_sessions_max, broker.random, broker.now_ms)
+        self._loads = asyncio.Semaphore(_LOADS_MAX)
 
     def __call__(
         self, context: RequestContext, header: RequestHeader, request: FetchRequest
@@ -107,6 +112,8 @@ class FetchHandler:
         begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
         fetch.read(has_arrived=True)
         if fetch.is_answerable:
+            if fetch.has_cold_records:
+                return self._when_loaded(fetch, context, begun_ms)
             return self._answer(fetch, context, begun_ms)
         return self._when_there_is_enough(fetch, context)
 
@@ -114,7 +121,16 @@ class FetchHandler:
         await fetch.wait()
         begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
         fetch.read(has_arrived=False)
+        if fetch.has_cold_records:
+            return await self._when_loaded(fetch, context, begun_ms)
         return self._answer(fetch, context, begun_ms)
+
+    async def _when_loaded(self, fetch: _Fetch, context: RequestContext, begun_ms: float) -> Answer:
+        waits_from_ms = self._broker.now_ms()
+        async with self._loads:
+            await fetch.load()
+        waited_ms = self._broker.now_ms() - waits_from_ms
+        return self._answer(fetch, context, begun_ms + waited_ms if begun_ms else 0.0)
 
     def _answer(self, fetch: _Fetch, context: RequestContext, begun_ms: float) -> FetchResponse:
         """`begun_ms` is when the work on it began, if that counts for a quota; waiting does not."""
@@ -208,6 +224,22 @@ class _Fetch:
                 has_none = False
                 left_bytes = max(0, left_bytes - found.records.size_bytes)
         self._bytes = sum([one.records.size_bytes for one in self._found if one.records is not None])
+
+    @property
+    def has_cold_records(self) -> bool:
+        """Whether sending the answer would wait for the disk."""
+        return any(one.records is not None and not one.records.is_cached() for one in self._found)
+
+    async def load(self) -> None:
+        """Waits for the disk, for what is not in the page cache."""
+        for found in self._found:
+            partition, records = found.partition, found.records
+            if partition is not None and records is not None and not records.is_cached():
+                try:
+                    await partition.log.load(records)
+                except StorageError as error:
+                    self._broker.replicas.offline(partition, error)
+                    found.records, found.error = None, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
     def _read_one(self, found: _Found, left_bytes: int, at_least_one: bool, has_arrived: bool) -> None:
         wanted = found.wanted
