@@ -121,12 +121,26 @@ async def test_a_consumer_gets_no_more_at_once_than_it_may_have(tmp_path: Path):
 
 
 @in_loop
+async def test_a_batch_that_is_more_than_the_window_is_given_and_then_waited_for(tmp_path: Path):
+    serving = Serving(tmp_path)
+    await serving.topic("t")
+    await serving.ask(produce(("t", 0, a_large_batch())), 9)
+    limit(serving, consumer_byte_rate=500)
+    given = await serving.ask(fetch(wanted("t"), version=12), 12)
+    assert offsets_in(given.responses[0].partitions[0].records) == [0]
+    assert 10_000 < given.throttle_time_ms < 10_500
+    assert (await serving.ask(fetch(wanted("t"), version=12), 12)).responses == []
+    await serving.close()
+
+
+@in_loop
 async def test_a_throttled_fetch_goes_on_with_its_session(tmp_path: Path):
     serving = Serving(tmp_path)
     await serving.topic("t")
     await serving.ask(produce(("t", 0, a_large_batch())), 9)
+    limit(serving, consumer_byte_rate=1500)
     opened = await serving.ask(fetch(wanted("t"), version=12, session=(0, 0)), 12)
-    limit(serving, consumer_byte_rate=1)
+    assert opened.throttle_time_ms == 0
     throttled = await serving.ask(fetch(wanted("t"), version=12, session=(opened.session_id, 1)), 12)
     assert throttled.throttle_time_ms > 0
     assert (throttled.session_id, throttled.responses) == (opened.session_id, [])
@@ -141,7 +155,8 @@ async def test_a_throttled_first_fetch_opens_no_session(tmp_path: Path):
     serving = Serving(tmp_path)
     await serving.topic("t")
     await serving.ask(produce(("t", 0, a_large_batch())), 9)
-    limit(serving, consumer_byte_rate=1)
+    limit(serving, consumer_byte_rate=1500)
+    await serving.ask(fetch(wanted("t"), version=12), 12)
     throttled = await serving.ask(fetch(wanted("t"), version=12, session=(0, 0)), 12)
     assert (throttled.session_id, throttled.responses) == (0, [])
     assert throttled.throttle_time_ms > 0
@@ -165,8 +180,10 @@ async def test_followers_have_no_quota(tmp_path: Path):
 async def test_a_parked_fetch_is_charged_when_it_is_answered(tmp_path: Path):
     serving = Serving(tmp_path)
     await serving.topic("t")
-    limit(serving, consumer_byte_rate=10)
-    parked = serving.park(fetch(wanted("t"), version=12, max_wait_ms=60_000), 12)
+    await serving.ask(produce(("t", 0, a_large_batch())), 9)
+    limit(serving, consumer_byte_rate=1500)
+    await serving.ask(fetch(wanted("t"), version=12), 12)
+    parked = serving.park(fetch(wanted("t", offset=1), version=12, max_wait_ms=60_000), 12)
     await serving.ask(produce(("t", 0, a_large_batch())), 9)
     answer = await parked
     assert (answer.responses, answer.throttle_time_ms > 0) == ([], True)

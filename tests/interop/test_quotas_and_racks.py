@@ -212,7 +212,7 @@ def test_kafka_python_reports_that_it_is_throttled(cluster, tools, caplog):
 
 def test_consumers_are_held_to_the_default_of_all_users(cluster, tools):
     cluster.create_topic("drip", [LEADER])
-    write(cluster, "drip", 300)
+    write(cluster, "drip", 300, **{"batch.size": 10_000})
     set_quota(tools, cluster, "--entity-type", "users", "--entity-default", consumer_byte_rate=20_000)
     try:
         consumer = librdkafka_in_rack(cluster, "", "drip")

@@ -32,6 +32,11 @@ async def connected(node: OneNode, client_id: str):
         await connection.close()
 
 
+def role_of(node: OneNode) -> Any:
+    assert node.node is not None
+    return node.node.broker
+
+
 async def ask(connection: Connection, request: Any, cap: int | None = None) -> Any:
     version = connection.version_for(type(request), cap)
     return await connection.request(request, version, timeout_ms=TIMEOUT_MS)
@@ -79,20 +84,26 @@ async def is_muted(connection: Connection) -> bool:
 async def test_clients_are_held_to_what_was_set_a_moment_ago(tmp_path: Path):
     async with OneNode(tmp_path) as node, connected(node, "admin") as admin:
         assert (await ask(admin, creation("t", 1))).topics[0].error_code == 0
+        role = role_of(node)
+        await node.until(lambda: (one := role.replicas.named("t", 0)) is not None and one.leading)
         async with connected(node, "app") as app:
             assert (await ask(app, production("t"), 12)).throttle_time_ms == 0
             await set_quota(admin, {"client-id": "app"}, producer_byte_rate=100)
+            await node.until(lambda: role.quotas.produce.is_set)
             answer = await ask(app, production("t"), 12)
             assert answer.responses[0].partition_responses[0].error_code == 0
             assert answer.throttle_time_ms > 400_000
             assert await is_muted(app)
         async with connected(node, "reader") as reader:
             await set_quota(admin, {"user": None}, consumer_byte_rate=100)
+            await node.until(lambda: role.quotas.fetch.is_set)
             answer = await ask(reader, fetching("t"), 12)
-            assert (answer.responses, answer.throttle_time_ms > 300_000) == ([], True)
+            assert answer.throttle_time_ms > 300_000
+            assert len(answer.responses[0].partitions[0].records) > BATCH_BYTES, "a batch is given whole"
             assert await is_muted(reader)
         assert not await is_muted(admin)
         await set_quota(admin, {"client-id": "app"}, producer_byte_rate=None)
+        await node.until(lambda: not role.quotas.produce.is_set)
         async with connected(node, "app") as app:
             assert (await ask(app, production("t"), 12)).throttle_time_ms == 0
         _, text = await node.http("/metrics")
@@ -107,6 +118,7 @@ async def test_clients_are_held_to_what_was_set_a_moment_ago(tmp_path: Path):
 async def test_the_time_of_the_broker_is_a_quota_too(tmp_path: Path):
     async with OneNode(tmp_path) as node, connected(node, "admin") as admin:
         await set_quota(admin, {"client-id": "app"}, request_percentage=0.0001)
+        await node.until(lambda: role_of(node).quotas.request.is_set)
         async with connected(node, "app") as app:
             answer = await ask(app, MetadataRequest(topics=None))
             assert 0 < answer.throttle_time_ms <= 1000
@@ -131,15 +143,14 @@ async def test_whoever_creates_too_many_partitions_hears_it_from_the_controller(
             assert permissive.topics[0].error_code == 0, "old clients are served, and then wait"
             assert permissive.throttle_time_ms > 0
             assert await is_muted(app)
-        assert node.node is not None
-        assert node.node.broker is not None
-        assert node.node.broker.quotas.mutations.count == 2
+        assert role_of(node).quotas.mutations.count == 2
 
 
 @in_loop
 async def test_connections_that_come_too_fast_are_not_served(tmp_path: Path):
     async with OneNode(tmp_path) as node, connected(node, "admin") as admin:
         await set_quota(admin, {"ip": HOST}, connection_creation_rate=1)
+        await node.until(lambda: role_of(node).quotas.connections.is_set)
         refused = 0
         for _ in range(12):
             try:
@@ -150,6 +161,7 @@ async def test_connections_that_come_too_fast_are_not_served(tmp_path: Path):
                 break
         assert refused == 1
         await set_quota(admin, {"ip": HOST}, connection_creation_rate=None)
+        await node.until(lambda: not role_of(node).quotas.connections.is_set)
         async with connected(node, "app") as app:
             await ask(app, MetadataRequest(topics=[]))
 
@@ -157,9 +169,7 @@ async def test_connections_that_come_too_fast_are_not_served(tmp_path: Path):
 @in_loop
 async def test_the_throttles_of_replication_are_set_while_it_runs(tmp_path: Path):
     async with OneNode(tmp_path) as node, connected(node, "admin") as admin:
-        assert node.node is not None
-        role = node.node.broker
-        assert role is not None
+        role = role_of(node)
         assert role.leader_throttle.limit >= UNLIMITED
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource
         configs = [

@@ -112,6 +112,11 @@ class Quota:
         if account is not None:
             account.rate.record(-value, now_ms)
 
+    def has_used_no_more(self, principal: str, client_id: str, value: float, now_ms: float) -> bool:
+        """Whether what was charged just now is all that somebody has used of late."""
+        account = self._of(principal, client_id, now_ms) if self.is_set else None
+        return account is not None and account.rate.total(now_ms) <= value
+
     def most_at_once(self, principal: str, client_id: str, now_ms: float) -> float | None:
         """What may be used at once by somebody who has not used anything: more would always be too much."""
         account = self._of(principal, client_id, now_ms) if self.is_set else None

@@ -95,6 +95,11 @@ class Rate:
         sample.last_ms = now_ms
         self._total += value
 
+    def total(self, now_ms: float) -> float:
+        """What was recorded in the window."""
+        self._span_ms(now_ms)
+        return self._total
+
     def per_second(self, now_ms: float) -> float:
         span_ms = self._span_ms(now_ms)
         return self._total / span_ms * 1000

@@ -13,7 +13,7 @@ see `net.conversation`. Whoever is told to wait by several quotas waits for the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from quorate.broker.quotas import Quotas
 from quorate.net.routes import NoResponse, RequestContext
@@ -24,7 +24,7 @@ from quorate.protocol.api.transactions import WriteTxnMarkersRequest
 from quorate.protocol.message import Request
 from quorate.protocol.types import Buffer
 
-__all__ = ["Throttling", "charge_fetch", "charge_produce", "produced_bytes"]
+__all__ = ["FetchCharge", "Throttling", "charge_fetch", "charge_produce", "produced_bytes"]
 
 # Answered for by their handlers, or asked by brokers.
 EXEMPT: Final[frozenset[type[Request]]] = frozenset({FetchRequest, WriteTxnMarkersRequest})
@@ -83,16 +83,29 @@ def produced_bytes(request: ProduceRequest) -> int:
     return size_bytes
 
 
+class FetchCharge(NamedTuple):
+    """For how long a consumer is to be quiet, and whether it gets nothing instead of what it asked for."""
+
+    throttle_ms: int
+    is_withheld: bool
+
+
 def charge_fetch(
     quotas: Quotas, context: RequestContext, size_bytes: int, local_ms: float, now_ms: float
-) -> int:
-    """For how long a consumer is to be quiet instead of getting so many bytes; 0 if it may have them. What it
-    does not get does not count."""
+) -> FetchCharge:
+    """What a consumer does not get does not count.
+
+    One batch may be more than the quota allows for the whole window: it is given to whoever has had nothing
+    else, and waited for afterwards, or its reader would never get past it. (Apache's would not.)
+    """
     principal, client_id = context.principal, context.client_id
     bytes_ms = quotas.fetch.charge(principal, client_id, size_bytes, now_ms)
     time_ms = quotas.request.charge(principal, client_id, local_ms / 10, now_ms)
     throttle_ms = max(bytes_ms, time_ms)
-    if throttle_ms:
-        quotas.fetch.give_back(principal, client_id, size_bytes, now_ms)
-        (quotas.fetch if bytes_ms > time_ms else quotas.request).throttles.add(throttle_ms)
-    return throttle_ms
+    if not throttle_ms:
+        return FetchCharge(0, is_withheld=False)
+    (quotas.fetch if bytes_ms > time_ms else quotas.request).throttles.add(throttle_ms)
+    if bytes_ms and quotas.fetch.has_used_no_more(principal, client_id, size_bytes, now_ms):
+        return FetchCharge(throttle_ms, is_withheld=False)
+    quotas.fetch.give_back(principal, client_id, size_bytes, now_ms)
+    return FetchCharge(throttle_ms, is_withheld=True)

@@ -135,23 +135,25 @@ class FetchHandler:
     def _answer(self, fetch: _Fetch, context: RequestContext, begun_ms: float) -> FetchResponse:
         """`begun_ms` is when the work on it began, if that counts for a quota; waiting does not."""
         quotas = self._broker.quotas
-        throttle_ms = 0
+        throttle_ms, is_withheld = 0, False
         if fetch.is_follower:
             fetch.note_replicated()
         elif quotas.fetch.is_set or quotas.request.is_set:
             now_ms = self._broker.now_ms()
             local_ms = now_ms - begun_ms if begun_ms else 0.0
-            throttle_ms = charge_fetch(quotas, context, fetch.size_bytes, local_ms, now_ms)
+            throttle_ms, is_withheld = charge_fetch(quotas, context, fetch.size_bytes, local_ms, now_ms)
         try:
-            if throttle_ms and not fetch.wanted.is_incremental:
+            if is_withheld and not fetch.wanted.is_incremental:
                 session_id = 0  # none is opened for it
             else:
                 session_id = self.sessions.end(fetch.wanted)
         except ApiError as error:
             return _refused(error)
-        if throttle_ms:
+        if is_withheld:
             return FetchResponse(session_id=session_id, responses=[], throttle_time_ms=throttle_ms)
-        return fetch.answer(session_id)
+        answer = fetch.answer(session_id)
+        answer.throttle_time_ms = throttle_ms
+        return answer
 
 
 def _asker(request: FetchRequest, version: int) -> tuple[int, int]:
