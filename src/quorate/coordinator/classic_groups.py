@@ -83,11 +83,21 @@ class ClassicGroups:
         if group_id not in self._groups:
             self._groups[group_id] = ClassicGroup(group_id, -1)
 
+    def adopt(self, group: ClassicGroup) -> None:
+        """A group that was of the other protocol until now: its record is about to be appended."""
+        self._groups[group.group_id] = group
+
     def unload(self, step: Step) -> None:
         for group in self._groups.values():
             release_all(group, ErrorCode.NOT_COORDINATOR, step)
             group.move(Trigger.UNLOADED, step.wall_ms)
         self._groups.clear()
+
+    def make_room(self, group_id: str, step: Step) -> None:
+        """A consumer group has begun. What had only offsets until now needs no group of its own."""
+        group = self._groups.get(group_id)
+        if group is not None and not group.is_stored:
+            self._drop(group, Trigger.UPGRADED, step)
 
     def append_refused(self, group_id: str, code: ErrorCode, step: Step) -> None:
         """What a group wanted to store was not stored. `code` is what its members hear.
@@ -109,6 +119,21 @@ class ClassicGroups:
             group.keep_alive(old, step)
         elif group.state is State.COMPLETING:
             prepare(group, Cause(Trigger.NOT_STORED), step)
+
+    def stays(self, group_id: str, step: Step) -> None:
+        """A group could not be ended: it goes on, and its members have all the time that there is."""
+        group = self._groups.get(group_id)
+        if group is None or group.state is State.EMPTY:
+            return
+        group.members.pending.clear()
+        for member in group.members:
+            group.keep_alive(member, step)
+        if group.state is State.PREPARING:
+            step.set_timer(group.timer(TimerKind.JOIN), group.members.rebalance_timeout_ms)
+        elif group.state is State.COMPLETING:
+            group.awaited_syncs.update(group.members.by_id)
+        if group.awaited_syncs:
+            step.set_timer(group.timer(TimerKind.SYNC), group.members.rebalance_timeout_ms)
 
     # Requests
 

@@ -1,14 +1,16 @@
-"""Classic groups as operators see them: ListGroups and DescribeGroups."""
+"""Groups as operators see them: ListGroups, and DescribeGroups for classic ones."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from quorate.coordinator.classic import ClassicGroup, State
+from quorate.coordinator.consumer_group import ConsumerGroup
+from quorate.coordinator.subscriptions import CONSUMER
 from quorate.protocol.api.groups import DescribeGroupsResponse, ListGroupsRequest, ListGroupsResponse
 from quorate.protocol.errors import ErrorCode
 
-__all__ = ["CLASSIC", "describe_classic", "describe_unknown", "list_classic", "matching"]
+__all__ = ["CLASSIC", "describe_classic", "describe_unknown", "list_classic", "list_consumer", "matching"]
 
 CLASSIC = "classic"
 """The type of these groups, as ListGroups calls it."""
@@ -23,6 +25,15 @@ def list_classic(group: ClassicGroup) -> Listed:
         protocol_type=group.protocol_type,
         group_state=str(group.state),
         group_type=CLASSIC,
+    )
+
+
+def list_consumer(group: ConsumerGroup) -> Listed:
+    return Listed(
+        group_id=group.group_id,
+        protocol_type=CONSUMER,
+        group_state=str(group.state.phase),
+        group_type=CONSUMER,
     )
 
 

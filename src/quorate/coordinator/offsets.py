@@ -26,7 +26,9 @@ from quorate.protocol.api.transactions import TxnOffsetCommitRequest, TxnOffsetC
 from quorate.protocol.errors import ErrorCode
 
 __all__ = [
+    "Judge",
     "answer_one_group",
+    "anything",
     "commit",
     "commit_in_transaction",
     "delete",
@@ -41,7 +43,16 @@ _NOTHING: Final = Committed(-1, -1, "", -1, -1, -1)
 """What is answered where nothing was committed."""
 
 
-def commit(request: OffsetCommitRequest, step: Step) -> OffsetCommitResponse:
+Judge = Callable[[str, int], ErrorCode]
+"""Says of a partition, by its topic and number, whether it may be committed."""
+
+
+def anything(_topic: str, _partition: int) -> ErrorCode:
+    """Every partition may be committed."""
+    return ErrorCode.NONE
+
+
+def commit(request: OffsetCommitRequest, judge: Judge, step: Step) -> OffsetCommitResponse:
     """v2 to v4 could say for how long offsets are to be kept."""
     retention_ms = request.retention_time_ms
     expire_ms = -1 if retention_ms == _NO_RETENTION else step.wall_ms + retention_ms
@@ -50,7 +61,7 @@ def commit(request: OffsetCommitRequest, step: Step) -> OffsetCommitResponse:
     for topic in request.topics:
         partitions = []
         for partition in topic.partitions:
-            code = _write_commit(
+            code = judge(topic.name, partition.partition_index) or _write_commit(
                 step,
                 OffsetCommitKey(
                     group=request.group_id, topic=topic.name, partition=partition.partition_index
@@ -65,14 +76,16 @@ def commit(request: OffsetCommitRequest, step: Step) -> OffsetCommitResponse:
     return OffsetCommitResponse(topics=topics)
 
 
-def commit_in_transaction(request: TxnOffsetCommitRequest, step: Step) -> TxnOffsetCommitResponse:
+def commit_in_transaction(
+    request: TxnOffsetCommitRequest, judge: Judge, step: Step
+) -> TxnOffsetCommitResponse:
     """The same records, as part of a producer's transaction."""
     answered = TxnOffsetCommitResponse.Topic
     topics = []
     for topic in request.topics:
         partitions = []
         for partition in topic.partitions:
-            code = _write_commit(
+            code = judge(topic.name, partition.partition_index) or _write_commit(
                 step,
                 OffsetCommitKey(
                     group=request.group_id, topic=topic.name, partition=partition.partition_index

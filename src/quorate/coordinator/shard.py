@@ -20,30 +20,35 @@ out from the answers of the next coordinator.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
 
-from quorate.coordinator import classic_requests, offsets
-from quorate.coordinator.classic import ClassicGroup, State
 from quorate.coordinator.classic_answers import join_refused, sync_refused
 from quorate.coordinator.classic_groups import ClassicGroups
 from quorate.coordinator.classic_joining import Joiner
 from quorate.coordinator.committed_offsets import CommittedOffsets
+from quorate.coordinator.consumer import Hearing
+from quorate.coordinator.consumer_groups import CONSUMER_KEYS, ConsumerGroups
 from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.effects import Answer, Caller, Effects, LogRecord, Moment, Ticket
-from quorate.coordinator.events import GroupAppendRefused, GroupDeleted, GroupsLoaded, GroupsUnloaded
-from quorate.coordinator.group_listing import describe_classic, describe_unknown, list_classic, matching
+from quorate.coordinator.events import GroupAppendRefused, GroupsLoaded, GroupsUnloaded
+from quorate.coordinator.group_listing import (
+    describe_classic,
+    describe_unknown,
+    list_classic,
+    list_consumer,
+    matching,
+)
+from quorate.coordinator.group_offsets import GroupOffsets
 from quorate.coordinator.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
     OffsetCommitValue,
 )
-from quorate.coordinator.offset_expiry import RECORDS_MAX, Deletions, age_in_classic_group, expire
-from quorate.coordinator.refusals import refuse, refused, storage_error
+from quorate.coordinator.refusals import refused, storage_error
 from quorate.coordinator.settings import GroupSettings
-from quorate.coordinator.step import DELETIONS, EXPIRY, Step, Timer
+from quorate.coordinator.step import DELETIONS, EXPIRY, Step, Timer, TimerKind
+from quorate.coordinator.topics_view import TopicsView
 from quorate.protocol.api.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
@@ -62,17 +67,14 @@ from quorate.protocol.api.groups import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
     OffsetFetchRequest,
-    OffsetFetchResponse,
     SyncGroupRequest,
 )
 from quorate.protocol.api.transactions import TxnOffsetCommitRequest
-from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.errors import ErrorCode
 
 __all__ = ["GroupShard"]
 
-_GROUPS_PER_STEP: Final = 200  # that are looked through for old offsets before others get their turn
-_PAUSE_MS: Final = 5  # between such steps
-_RETRY_MS: Final = 1000  # until offsets of deleted topics are tried again that the log did not take
+_CLASSIC_TIMERS = frozenset({TimerKind.SESSION, TimerKind.JOIN, TimerKind.SYNC})
 
 
 class GroupShard:
@@ -85,19 +87,22 @@ class GroupShard:
         self._moment = Moment(0, 0)
         self._is_loaded = False
         self._classic = ClassicGroups()
-        self._offsets = CommittedOffsets()
-        self._deletions = Deletions()
-        self._to_expire: deque[str] = deque()
+        self._consumer = ConsumerGroups()
+        self._offsets = GroupOffsets(self._classic, self._consumer)
+
+    # To look at, not to change
 
     @property
     def classic_groups(self) -> ClassicGroups:
-        """To look at, not to change."""
         return self._classic
 
     @property
+    def consumer_groups(self) -> ConsumerGroups:
+        return self._consumer
+
+    @property
     def committed_offsets(self) -> CommittedOffsets:
-        """To look at, not to change."""
-        return self._offsets
+        return self._offsets.committed
 
     # The log
 
@@ -109,43 +114,54 @@ class GroupShard:
         """
         match record.key, record.value:
             case OffsetCommitKey() as key, (OffsetCommitValue() | None) as value:
-                self._offsets.apply(key, value, offset, producer_id)
+                self._offsets.committed.apply(key, value, offset, producer_id)
                 if self._is_loaded and value is not None:
-                    self._classic.add_simple(key.group)
+                    self._add_simple(key.group)
             case GroupMetadataKey() as key, (GroupMetadataValue() | None) as value:
                 if self._is_loaded:
                     self._classic.apply(key, value, self._step(self._moment))
                 else:
                     self._classic.replay(key, value)
+            case key, value if isinstance(key, CONSUMER_KEYS):
+                self._consumer.apply(record)
+                if self._is_loaded and value is not None:
+                    self._classic.make_room(key.group_id, self._step(self._moment))
             case _:
-                pass
-        self._deletions.settle()
+                raise AssertionError(f"not a record of a group: {record.key}")
+        self._offsets.appended()
 
     def commit_transaction(self, producer_id: int) -> None:
         """The log has a COMMIT marker of this producer."""
-        self._offsets.commit(producer_id)
+        self._offsets.committed.commit(producer_id)
 
     def abort_transaction(self, producer_id: int) -> None:
         """The log has an ABORT marker of this producer."""
-        self._offsets.abort(producer_id)
+        self._offsets.committed.abort(producer_id)
 
     def loaded(self, moment: Moment) -> Effects:
         """The whole log was applied: sessions begin, each with its full time-out. Before this no request."""
         step = self._step(moment)
         self._is_loaded = True
         self._classic.loaded(step)
-        for group_id in self._offsets.group_ids():
-            self._classic.add_simple(group_id)
+        self._consumer.loaded(step)
+        for group_id in self.committed_offsets.group_ids():
+            self._add_simple(group_id)
         step.set_timer(EXPIRY, self._settings.offsets_retention_check_interval_ms)
+        members = sum(len(group.members) for group in self._classic)
+        members += sum(len(group.state.members) for group in self._consumer)
         step.tell(
             GroupsLoaded(
-                groups=len(self._classic),
-                members=sum(len(group.members) for group in self._classic),
-                offsets=len(self._offsets),
-                open_transactions=self._offsets.open_transactions,
+                groups=len(self._classic) + len(self._consumer),
+                members=members,
+                offsets=len(self.committed_offsets),
+                open_transactions=self.committed_offsets.open_transactions,
             )
         )
         return step.effects()
+
+    def _add_simple(self, group_id: str) -> None:
+        if self._consumer.get(group_id) is None:
+            self._classic.add_simple(group_id)
 
     def append_refused(self, effects: Effects, code: ErrorCode, moment: Moment) -> Effects:
         """Nothing of a step was applied, because the log refused its records: what to do instead.
@@ -158,22 +174,26 @@ class GroupShard:
         step = self._step(moment)
         told = storage_error(code)
         step.answers += [Answer(one.ticket, refused(one.response, told)) for one in effects.answers]
-        if effects.records:
-            groups = dict.fromkeys(_group_of(record) for record in effects.records)
+        groups = dict.fromkeys(_group_of(record) for record in effects.records)
+        if groups:
             step.tell(GroupAppendRefused(tuple(groups), len(effects.records), code.name, told.name))
-        if code is ErrorCode.REQUEST_TIMED_OUT:
-            return step.effects()
-        for record in effects.records:
-            if isinstance(record.key, GroupMetadataKey) and record.value is not None:
-                self._classic.append_refused(record.key.group, told, step)
-        if self._deletions.put_back():
-            step.set_timer(DELETIONS, _RETRY_MS)
+        if code is not ErrorCode.REQUEST_TIMED_OUT:
+            for record in effects.records:
+                if isinstance(record.key, GroupMetadataKey) and record.value is not None:
+                    self._classic.append_refused(record.key.group, told, step)
+                elif isinstance(record.key, GroupMetadataKey):
+                    self._classic.stays(record.key.group, step)
+            changed = (
+                record.key.group_id for record in effects.records if isinstance(record.key, CONSUMER_KEYS)
+            )
+            self._consumer.append_refused(dict.fromkeys(changed), step)
+            self._offsets.append_refused(step)
         return step.effects()
 
     def unload(self) -> Effects:
         """This broker leads the partition no more: everyone who waits is answered NOT_COORDINATOR."""
         step = self._step(self._moment)
-        number = len(self._classic)
+        number = len(self._classic) + len(self._consumer)
         self._classic.unload(step)
         self._deadlines = Deadlines()
         step.tell(GroupsUnloaded(number, len(step.answers)))
@@ -195,39 +215,15 @@ class GroupShard:
         step = self._step(moment)
         timer = self._deadlines.take(moment.now_ms)
         if timer == EXPIRY:
-            self._expire_some(step)
+            self._offsets.expire_some(step)
         elif timer == DELETIONS:
-            self._delete_some(step)
-        elif timer is not None:
+            self._offsets.delete_some(step)
+        elif timer is not None and timer.kind in _CLASSIC_TIMERS:
             self._classic.due(timer, step)
+        elif timer is not None:
+            self._consumer.expire(timer, step)
+            self._adopt(timer.group_id)
         return step.effects()
-
-    def _expire_some(self, step: Step) -> None:
-        """Looks through some of the groups; the others get their turn soon."""
-        if not self._to_expire:
-            self._to_expire.extend(group.group_id for group in self._classic)
-        for _ in range(min(_GROUPS_PER_STEP, len(self._to_expire))):
-            group = self._classic.get(self._to_expire[0])
-            if group is not None:
-                self._expire(group, step)
-            if len(step.records) >= RECORDS_MAX:
-                break  # of the same group there may be more
-            self._to_expire.popleft()
-        is_done = not self._to_expire
-        step.set_timer(EXPIRY, self._settings.offsets_retention_check_interval_ms if is_done else _PAUSE_MS)
-
-    def _expire(self, group: ClassicGroup, step: Step) -> None:
-        since = age_in_classic_group(group)
-        if since is None or not expire(group, since, self._offsets, step):
-            return
-        if group.state is State.EMPTY and not group.members.pending:
-            step.write(GroupMetadataKey(group=group.group_id), None)
-            step.tell(GroupDeleted(group.group_id, "it is empty and has no offsets left", 0))
-
-    def _delete_some(self, step: Step) -> None:
-        self._deletions.take(self._offsets, step)
-        if self._deletions:
-            step.set_timer(DELETIONS, _PAUSE_MS)
 
     # Classic groups. Members of consumer groups that speak the classic protocol are answered as well.
 
@@ -242,24 +238,49 @@ class GroupShard:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
             step.answer(ticket, join_refused(caller.version, code, request.member_id))
         else:
-            self._classic.join(Joiner(ticket, request, caller, self._new_id()), step)
+            self._join(Joiner(ticket, request, caller, self._new_id()), step)
         return step.effects()
+
+    def _join(self, joiner: Joiner, step: Step) -> None:
+        """An empty consumer group makes room for a classic one, if the member is let in."""
+        group_id = joiner.request.group_id
+        consumer = self._consumer.get(group_id)
+        if consumer is None:
+            self._classic.join(joiner, step)
+        elif not consumer.state.is_empty:
+            self._consumer.join(consumer, joiner, step)
+            self._adopt(group_id)
+        else:
+            self._classic.join(joiner, step)
+            if step.records:
+                written = list(step.records)
+                step.records.clear()
+                self._consumer.delete(consumer, step)
+                step.records += written
 
     def sync(self, ticket: Ticket, request: SyncGroupRequest, caller: Caller, moment: Moment) -> Effects:
         """May be answered by a later step, of any kind. From v5 on both protocols must be named."""
         step = self._step(moment)
+        consumer = self._consumer.get(request.group_id)
         if not request.group_id:
             step.answer(ticket, sync_refused(ErrorCode.INVALID_GROUP_ID))
         elif caller.version >= 5 and (request.protocol_type is None or request.protocol_name is None):
             step.answer(ticket, sync_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
+        elif consumer is not None:
+            self._consumer.sync(consumer, ticket, request, step)
         else:
             self._classic.sync(ticket, request, caller, step)
         return step.effects()
 
-    def heartbeat(self, ticket: Ticket, request: HeartbeatRequest, caller: Caller, moment: Moment) -> Effects:
+    def heartbeat(
+        self, ticket: Ticket, request: HeartbeatRequest, _caller: Caller, moment: Moment
+    ) -> Effects:
         step = self._step(moment)
+        consumer = self._consumer.get(request.group_id)
         if not request.group_id:
             step.answer(ticket, HeartbeatResponse(error_code=ErrorCode.INVALID_GROUP_ID))
+        elif consumer is not None:
+            self._consumer.member_heartbeat(consumer, ticket, request, step)
         else:
             self._classic.heartbeat(ticket, request, step)
         return step.effects()
@@ -272,7 +293,13 @@ class GroupShard:
             return step.effects()
         is_batch = caller.version >= 3
         one = LeaveGroupRequest.MemberIdentity(member_id=request.member_id)
-        left = self._classic.leave(request.group_id, request.members if is_batch else [one], step)
+        leaving = request.members if is_batch else [one]
+        consumer = self._consumer.get(request.group_id)
+        if consumer is None:
+            left = self._classic.leave(request.group_id, leaving, step)
+        else:
+            left = self._consumer.leave(consumer, leaving, step)
+            self._adopt(request.group_id)
         if is_batch:
             step.answer(ticket, LeaveGroupResponse(error_code=ErrorCode.NONE, members=left))
         else:
@@ -285,8 +312,16 @@ class GroupShard:
         self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, caller: Caller, moment: Moment
     ) -> Effects:
         step = self._step(moment)
-        step.answer(ticket, refuse(request, caller.version, ErrorCode.UNSUPPORTED_VERSION))
+        hearing = Hearing(ticket, request, caller, self._new_id())
+        self._consumer.heartbeat(hearing, self._classic.get(request.group_id), step)
+        self._adopt(request.group_id)
         return step.effects()
+
+    def _adopt(self, group_id: str) -> None:
+        """If a step has made a classic group of a consumer group, it is one from now on."""
+        consumer = self._consumer.get(group_id)
+        if consumer is not None and consumer.successor is not None:
+            self._classic.adopt(consumer.successor)
 
     # Offsets. Topics are names here: whoever calls has put the names of v10's topic ids into the requests,
     # has left out topics and partitions that do not exist or are not allowed, and adds them to the answer.
@@ -295,37 +330,15 @@ class GroupShard:
         self, ticket: Ticket, request: OffsetCommitRequest, caller: Caller, moment: Moment
     ) -> Effects:
         step = self._step(moment)
-        try:
-            self._check_commit(request, caller, step)
-        except ApiError as error:
-            step.answer(ticket, refuse(request, caller.version, error.code))
-        else:
-            step.answer(ticket, offsets.commit(request, step))
+        self._offsets.commit(ticket, request, caller, step)
         return step.effects()
-
-    def _check_commit(self, request: OffsetCommitRequest, caller: Caller, step: Step) -> None:
-        group = self._classic.get(request.group_id)
-        if group is not None:
-            classic_requests.check_commit(group, request, step)
-        elif request.generation_id_or_member_epoch >= 0:
-            is_new = caller.version >= 9
-            raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
 
     def txn_offset_commit(
         self, ticket: Ticket, request: TxnOffsetCommitRequest, caller: Caller, moment: Moment
     ) -> Effects:
         """`Effects.producer` says whose transaction the records belong to."""
         step = self._step(moment)
-        group = self._classic.get(request.group_id)
-        try:
-            if group is not None:
-                classic_requests.check_txn_commit(group, request)
-            elif request.generation_id >= 0:
-                raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id}")
-        except ApiError as error:
-            step.answer(ticket, refuse(request, caller.version, error.code))
-        else:
-            step.answer(ticket, offsets.commit_in_transaction(request, step))
+        self._offsets.commit_in_transaction(ticket, request, caller, step)
         return step.effects()
 
     def offset_fetch(
@@ -333,43 +346,28 @@ class GroupShard:
     ) -> Effects:
         """Of one group below v8, of those in `request.groups` from there on: only those of this partition."""
         step = self._step(moment)
-        step.read_uncommitted()
-        is_batch = caller.version >= 8
-        wanted = request.groups if is_batch else [offsets.fetch_one_group(request)]
-        groups = [self._fetch(group, require_stable=request.require_stable) for group in wanted]
-        if is_batch:
-            step.answer(ticket, OffsetFetchResponse(groups=groups))
-        else:
-            step.answer(ticket, offsets.answer_one_group(groups[0]))
+        self._offsets.fetch(ticket, request, caller, step)
         return step.effects()
-
-    def _fetch(self, group: OffsetFetchRequest.Group, *, require_stable: bool) -> OffsetFetchResponse.Group:
-        def is_unstable(topic: str, partition: int) -> bool:
-            return require_stable and self._offsets.is_pending(group.group_id, topic, partition)
-
-        return offsets.fetch(self._offsets, group, is_unstable)
 
     def offset_delete(
         self, ticket: Ticket, request: OffsetDeleteRequest, caller: Caller, moment: Moment
     ) -> Effects:
         step = self._step(moment)
-        group = self._classic.get(request.group_id)
-        if group is None:
-            step.answer(ticket, refuse(request, caller.version, ErrorCode.GROUP_ID_NOT_FOUND))
-        elif group.state is not State.EMPTY and not group.is_consumer:
-            step.answer(ticket, refuse(request, caller.version, ErrorCode.NON_EMPTY_GROUP))
-        else:
-            step.answer(ticket, offsets.delete(self._offsets, request, group.is_subscribed, step))
+        self._offsets.delete(ticket, request, caller, step)
         return step.effects()
 
     # Administration. A request names groups of many partitions: give each shard its own, join the answers.
 
-    def list_groups(self, request: ListGroupsRequest, caller: Caller) -> list[ListGroupsResponse.ListedGroup]:
-        return matching(request, map(list_classic, self._classic))
+    def list_groups(
+        self, request: ListGroupsRequest, _caller: Caller
+    ) -> list[ListGroupsResponse.ListedGroup]:
+        groups = [*map(list_classic, self._classic), *map(list_consumer, self._consumer)]
+        return matching(request, groups)
 
     def describe(
         self, request: DescribeGroupsRequest, caller: Caller
     ) -> list[DescribeGroupsResponse.DescribedGroup]:
+        """Classic groups. A consumer group is not known here."""
         described = []
         for group_id in request.groups:
             group = self._classic.get(group_id)
@@ -378,50 +376,49 @@ class GroupShard:
         return described
 
     def consumer_group_describe(
-        self, request: ConsumerGroupDescribeRequest, caller: Caller
+        self, request: ConsumerGroupDescribeRequest, _caller: Caller
     ) -> list[ConsumerGroupDescribeResponse.DescribedGroup]:
-        response: ConsumerGroupDescribeResponse = refuse(
-            request, caller.version, ErrorCode.GROUP_ID_NOT_FOUND
-        )
-        return list(response.groups)
+        """Consumer groups. A classic group is not known here."""
+        step = self._step(self._moment)
+        return [self._consumer.describe(group_id, step) for group_id in request.group_ids]
 
     def delete_groups(
-        self, ticket: Ticket, request: DeleteGroupsRequest, caller: Caller, moment: Moment
+        self, ticket: Ticket, request: DeleteGroupsRequest, _caller: Caller, moment: Moment
     ) -> Effects:
         """Each group alone is deleted or not. Only empty ones are."""
         step = self._step(moment)
         results = [
             DeleteGroupsResponse.DeletableGroupResult(
-                group_id=group_id, error_code=self._delete_group(group_id, step)
+                group_id=group_id, error_code=self._offsets.delete_group(group_id, step)
             )
             for group_id in dict.fromkeys(request.groups_names)
         ]
         step.answer(ticket, DeleteGroupsResponse(throttle_time_ms=0, results=results))
         return step.effects()
 
-    def _delete_group(self, group_id: str, step: Step) -> ErrorCode:
-        group = self._classic.get(group_id)
-        if group is None:
-            return ErrorCode.GROUP_ID_NOT_FOUND
-        if group.state is not State.EMPTY:
-            return ErrorCode.NON_EMPTY_GROUP
-        number = offsets.forget_all(self._offsets, group_id, step)
-        step.write(GroupMetadataKey(group=group_id), None)
-        step.tell(GroupDeleted(group_id, "somebody asked for it", number))
-        return ErrorCode.NONE
-
     # The cluster's metadata
 
     def topics_with_offsets(self) -> set[str]:
         """For which topics groups have committed: those that are gone are to be given to `topics_deleted`."""
-        return {topic for group in self._classic for topic in self._offsets.of(group.group_id)}
+        committed = self.committed_offsets
+        return {topic for group_id in committed.group_ids() for topic in committed.of(group_id)}
 
     def topics_deleted(self, names: Iterable[str], moment: Moment) -> Effects:
         """These topics are gone, and with them what groups have committed for them: now and in next ticks."""
         step = self._step(moment)
-        self._deletions.add(names, self._offsets)
-        self._delete_some(step)
+        self._offsets.topics_deleted(names, step)
         return step.effects()
+
+    def topics_changed(self, topics: TopicsView, names: Iterable[str]) -> None:
+        """The topics as they are now, before the first request and after every change of one.
+
+        `names` are those that were created or deleted, or have other partitions or racks than before.
+        """
+        self._consumer.topics_changed(topics, names)
+
+    def configure(self, group_id: str, config: Mapping[str, str]) -> None:
+        """The dynamic configuration of a group, all of it: before the first request, and when it changes."""
+        self._consumer.configure(group_id, config)
 
     # Inside
 

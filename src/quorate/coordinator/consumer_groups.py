@@ -1,0 +1,191 @@
+"""All consumer groups of a shard: the fold over their records, and what requests make of them.
+
+Topics and the dynamic configuration of groups are not in the shard's log. The host brings them
+(`topics_changed`, `configure`) before the first request, and again whenever they change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Final
+
+from quorate.coordinator import classic_in_consumer
+from quorate.coordinator.classic import ClassicGroup
+from quorate.coordinator.classic_joining import Joiner
+from quorate.coordinator.consumer import (
+    ConsumerGroup,
+    Hearing,
+    Surroundings,
+    describe,
+    expire,
+    first_heartbeat,
+    heartbeat,
+)
+from quorate.coordinator.consumer_describe import describe_missing
+from quorate.coordinator.consumer_rules import rules_of
+from quorate.coordinator.effects import LogRecord, Ticket
+from quorate.coordinator.group_records import (
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupRegularExpressionKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+)
+from quorate.coordinator.migration import group_tombstones
+from quorate.coordinator.step import Step, Timer
+from quorate.coordinator.topics_view import Topics, TopicsView
+from quorate.protocol.api.groups import (
+    ConsumerGroupDescribeResponse,
+    HeartbeatRequest,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+)
+from quorate.protocol.message import Record
+
+__all__ = ["CONSUMER_KEYS", "ConsumerGroups", "ConsumerKey"]
+
+ConsumerKey = (
+    ConsumerGroupMetadataKey
+    | ConsumerGroupPartitionMetadataKey
+    | ConsumerGroupMemberMetadataKey
+    | ConsumerGroupTargetAssignmentMetadataKey
+    | ConsumerGroupTargetAssignmentMemberKey
+    | ConsumerGroupCurrentMemberAssignmentKey
+    | ConsumerGroupRegularExpressionKey
+)
+CONSUMER_KEYS: Final = (
+    ConsumerGroupMetadataKey,
+    ConsumerGroupPartitionMetadataKey,
+    ConsumerGroupMemberMetadataKey,
+    ConsumerGroupTargetAssignmentMetadataKey,
+    ConsumerGroupTargetAssignmentMemberKey,
+    ConsumerGroupCurrentMemberAssignmentKey,
+    ConsumerGroupRegularExpressionKey,
+)
+"""The keys of the records that `apply` takes."""
+
+
+class ConsumerGroups:
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._new: dict[str, ConsumerGroup] = {}  # whose first records are about to be appended
+        self._topics: TopicsView = Topics()
+        self._configs: dict[str, Mapping[str, str]] = {}
+
+    def __iter__(self) -> Iterator[ConsumerGroup]:
+        return iter(self._groups.values())
+
+    def __len__(self) -> int:
+        return len(self._groups)
+
+    def get(self, group_id: str) -> ConsumerGroup | None:
+        return self._groups.get(group_id)
+
+    # The log
+
+    def apply(self, record: LogRecord) -> None:
+        """A record of a consumer group that is in the log: when loading, and live after an append."""
+        key: Record = record.key
+        assert isinstance(key, CONSUMER_KEYS), f"not of a consumer group: {key}"
+        group = self._groups.get(key.group_id)
+        if group is None:
+            if record.value is None:
+                return  # a tombstone of something that was compacted away
+            group = self._new.pop(key.group_id) if key.group_id in self._new else ConsumerGroup(key.group_id)
+            self._groups[key.group_id] = group
+        group.apply(record)
+        if record.value is None and isinstance(key, ConsumerGroupMetadataKey):
+            del self._groups[key.group_id]
+
+    def loaded(self, step: Step) -> None:
+        """The whole log was applied: members have their full time to be heard of."""
+        for group in self._groups.values():
+            group.begin_sessions(self._around(group.group_id, step), step)
+
+    def append_refused(self, group_ids: Collection[str], step: Step) -> None:
+        """What groups wanted to store was not stored: they are what they were.
+
+        Timers of members that were about to go are set again, and those of all others with them.
+        """
+        for group_id in group_ids:
+            self._new.pop(group_id, None)
+            group = self._groups.get(group_id)
+            if group is not None:
+                group.successor = None
+                group.begin_sessions(self._around(group_id, step), step)
+
+    # The cluster's metadata
+
+    @property
+    def topics(self) -> TopicsView:
+        return self._topics
+
+    def topics_changed(self, topics: TopicsView, names: Iterable[str]) -> None:
+        """The topics as they are now. These were created or deleted, or have changed."""
+        self._topics = topics
+        changed = list(names)
+        for group in self._groups.values():
+            if any(group.state.is_subscribed(name) for name in changed):
+                group.topics_changed()
+
+    def configure(self, group_id: str, config: Mapping[str, str]) -> None:
+        """The dynamic configuration of a group, all of it."""
+        if config:
+            self._configs[group_id] = dict(config)
+        else:
+            self._configs.pop(group_id, None)
+
+    # Requests
+
+    def heartbeat(self, hearing: Hearing, classic: ClassicGroup | None, step: Step) -> None:
+        """Answers ConsumerGroupHeartbeat. `classic` is the classic group of that name, if there is one."""
+        group_id = hearing.request.group_id
+        around = self._around(group_id, step)
+        group = self._groups.get(group_id)
+        if group is not None:
+            heartbeat(group, hearing, around, step)
+            return
+        begun = first_heartbeat(classic, hearing, around, step)
+        if begun is not None:
+            self._new[group_id] = begun
+
+    def expire(self, timer: Timer, step: Step) -> None:
+        """A timer of a consumer group has come."""
+        group = self._groups.get(timer.group_id)
+        if group is not None:
+            expire(group, timer, self._around(timer.group_id, step), step)
+
+    def describe(self, group_id: str, step: Step) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        group = self._groups.get(group_id)
+        if group is None:
+            return describe_missing(group_id)
+        return describe(group, self._around(group_id, step))
+
+    def delete(self, group: ConsumerGroup, step: Step) -> None:
+        """Ends a group, which must be empty."""
+        assert group.state.is_empty, f"group {group.group_id} has members"
+        step.records += group_tombstones(group.state)
+
+    # Requests of the classic protocol. The group must be one of these, and have members.
+
+    def join(self, group: ConsumerGroup, joiner: Joiner, step: Step) -> None:
+        classic_in_consumer.join(group, joiner, self._around(group.group_id, step), step)
+
+    def sync(self, group: ConsumerGroup, ticket: Ticket, request: SyncGroupRequest, step: Step) -> None:
+        classic_in_consumer.sync(group, ticket, request, self._around(group.group_id, step), step)
+
+    def member_heartbeat(
+        self, group: ConsumerGroup, ticket: Ticket, request: HeartbeatRequest, step: Step
+    ) -> None:
+        classic_in_consumer.heartbeat(group, ticket, request, self._around(group.group_id, step), step)
+
+    def leave(
+        self, group: ConsumerGroup, leaving: Iterable[LeaveGroupRequest.MemberIdentity], step: Step
+    ) -> list[LeaveGroupResponse.MemberResponse]:
+        return classic_in_consumer.leave(group, leaving, self._around(group.group_id, step), step)
+
+    def _around(self, group_id: str, step: Step) -> Surroundings:
+        return Surroundings(self._topics, rules_of(step.settings, self._configs.get(group_id)))
