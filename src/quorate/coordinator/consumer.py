@@ -3,8 +3,8 @@
 Theory of operation. There is one request, the heartbeat. With it a member joins (epoch 0), says that it lives
 and what it has, and leaves (-1; or -2, if it is static and will be back). The group counts in *epochs*:
 
-    group epoch    goes up when there is a reason to assign anew: a member came, went, or wants other topics, or
-                   the topics themselves changed
+    group epoch    goes up when there is a reason to assign anew: a member came, went, or wants other
+                   topics, or the topics themselves changed
     target epoch   that of the last *target assignment*: who shall have what
     member epoch   that of the target which the member has come round to
 
@@ -25,7 +25,7 @@ How the shard uses it:
     heartbeat(group, hearing, around, step)   ConsumerGroupHeartbeat to this group; answers always
     first_heartbeat(classic, ...)             to a name that no consumer group has; returns the group to keep
     expire(group, timer, around, step)        a timer of this group has come
-    group.topics_changed()                    a topic that it subscribes to was created, deleted or has changed
+    group.topics_changed()                    a topic that it subscribes to was created or deleted, or grew
     describe(group, around)                   a row of ConsumerGroupDescribe
     group.state.phase, is_empty, is_subscribed(topic)   for ListGroups, DeleteGroups, OffsetDelete and expiry
     migration.group_tombstones(group.state)   the records that delete it

@@ -143,7 +143,7 @@ def known_member(state: ConsumerGroupState, member_id: str, instance_id: str | N
     if member.member_id != member_id:
         raise ApiError(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by member {member.member_id}.",
+            f"Static member {member_id} with instance id {instance_id} was fenced by {member.member_id}.",
         )
     return member
 

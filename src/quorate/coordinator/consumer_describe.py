@@ -121,7 +121,7 @@ def check_offset_commit(group: ConsumerGroup, member_id: str, epoch: int, versio
 def check_txn_offset_commit(
     group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int
 ) -> CommitCheck:
-    """The same within a transaction. A producer need not be a member of the group whose offsets it commits."""
+    """The same within a transaction. A producer need not be a member of the group it commits for."""
     if epoch < 0 and (group.state.is_empty or (not member_id and instance_id is None)):
         return _accept
     return _commit_check(_member_of(group, member_id), epoch)

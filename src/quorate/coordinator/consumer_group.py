@@ -1,4 +1,4 @@
-"""What a coordinator knows of a consumer group beside its state: timers, and whether to look at the topics again."""
+"""What a coordinator knows of a consumer group beside its state, and does not keep in the log."""
 
 from __future__ import annotations
 

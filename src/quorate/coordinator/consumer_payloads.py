@@ -1,4 +1,4 @@
-"""What classic consumers say and are told inside of their group's protocol, read and written by the coordinator.
+"""What classic consumers say and are told inside of their group's protocol, for a coordinator that assigns.
 
 Whatever a payload is that cannot be read raises ValueError: it is somebody else's.
 """

@@ -124,7 +124,7 @@ def _target(
     around: Surroundings,
     step: Step,
 ) -> TargetAssignment:
-    """The target that holds for this member: a new one if the group has moved on and the last is old enough."""
+    """The target that holds now: a new one if the group has moved on and the last is old enough."""
     state, rules = group.state, around.rules
     if epoch <= state.target_epoch or not _may_assign(state, rules.assignment_interval_ms, step.wall_ms):
         return TargetAssignment(state.target_epoch, state.target_of(says), [])

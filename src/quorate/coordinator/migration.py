@@ -65,7 +65,7 @@ def upgraded(
     group = ConsumerGroup(group_id)
     if classic is None:
         return group, []
-    written = [LogRecord(GroupMetadataKey(group=group_id), None)] if classic.is_stored else []
+    written = [LogRecord(GroupMetadataKey(group=group_id), None)]
     if classic.state is State.EMPTY:
         return group, written
     _check_upgrade(classic, around.rules)
