@@ -30,11 +30,21 @@ from quorate.client.metadata import Address, Broker, Metadata, Topic, TopicParti
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Backoff, Connections
 from quorate.net.limits import Limits
+from quorate.protocol.api.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from quorate.protocol.api.topics import MetadataRequest, MetadataResponse
 from quorate.protocol.errors import ApiError, ErrorCode, ProtocolError
 from quorate.protocol.message import Request, Response
 
-__all__ = ["ANY", "CONTROLLER", "Cluster", "ClusterSettings", "Destination", "LeaderOf", "top_level_error"]
+__all__ = [
+    "ANY",
+    "CONTROLLER",
+    "Cluster",
+    "ClusterSettings",
+    "CoordinatorOf",
+    "Destination",
+    "LeaderOf",
+    "top_level_error",
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,8 +87,18 @@ class LeaderOf(NamedTuple):
     partition: int
 
 
+class CoordinatorOf(NamedTuple):
+    """Whoever coordinates a group when the request is sent."""
+
+    group: str
+
+
 # A broker by its id, or by what it is.
-Destination = int | _Role | LeaderOf
+Destination = int | _Role | LeaderOf | CoordinatorOf
+_MOVED: Final = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
+# The last version that asks for one coordinator; later ones ask for many, and say nothing else.
+_FIND_ONE_VERSION: Final = 3
+_COORDINATORS_MAX: Final = 10_000  # that are remembered
 
 
 def top_level_error(response: Response) -> ErrorCode:
@@ -105,6 +125,7 @@ class Cluster:
         self._pools: list[Connections] = []
         self._connections = self.open_connections()
         self._tracked: dict[str, None] = {}  # the topics to ask about, in the order in which they came up
+        self._coordinators: dict[str, Broker] = {}  # by group, as far as they were asked for
         self._last_good: Address | None = None
         self._refreshing: asyncio.Task[None] | None = None
         self._refreshing_topics: frozenset[str] = frozenset()
@@ -148,21 +169,29 @@ class Cluster:
         retries: int | None = None,
         version_cap: int | None = None,
         error_of: Callable[[Response], ErrorCode] = top_level_error,
+        connections: Connections | None = None,
     ) -> Response:
         """The response of a broker, after as many attempts as it takes.
 
         `error_of` says what is wrong with a response, if the error is not where `top_level_error` looks. An
-        error that may pass is tried again; any other is raised.
+        error that may pass is tried again; any other is raised. `connections` are for what takes long
+        (`open_connections`).
         """
         loop = asyncio.get_running_loop()
+        pool = self._connections if connections is None else connections
 
         async def ask(deadline: float) -> Response:
             address = (await self._find(to, deadline)).address
             left_ms = (deadline - loop.time()) * 1000
-            response = await self._connections.request(
-                address, request, version_cap, timeout_ms=min(self.settings.request_timeout_ms, left_ms)
-            )
+            timeout_ms = min(self.settings.request_timeout_ms, left_ms) if connections is None else left_ms
+            try:
+                response = await pool.request(address, request, version_cap, timeout_ms=timeout_ms)
+            except ConnectionError:
+                self._forget_coordinator(to)
+                raise
             code = error_of(response)
+            if code in _MOVED:
+                self._forget_coordinator(to)
             if code is not ErrorCode.NONE:
                 raise ApiError(code, _explanation(response))
             return response
@@ -297,6 +326,8 @@ class Cluster:
     async def _find(self, to: Destination, deadline: float) -> Broker:
         """Who should be asked, as far as is known. What is not known is asked for once."""
         found = self._known(to)
+        if found is None and isinstance(to, CoordinatorOf):
+            return await self._find_coordinator(to, deadline)
         if found is None:
             async with _in_time(deadline):
                 await self.refresh(*([to.topic] if isinstance(to, LeaderOf) else []))
@@ -314,8 +345,31 @@ class Cluster:
                 return brokers.get(self.metadata.controller_id)
             case LeaderOf():
                 return self.metadata.leader(to)
+            case CoordinatorOf():
+                return self._coordinators.get(to.group)
             case _:
                 return brokers.get(to)
+
+    async def _find_coordinator(self, to: CoordinatorOf, deadline: float) -> Broker:
+        anybody = await self._find(ANY, deadline)
+        left_ms = (deadline - asyncio.get_running_loop().time()) * 1000
+        said = await self._connections.request(
+            anybody.address,
+            FindCoordinatorRequest(key=to.group),
+            _FIND_ONE_VERSION,
+            timeout_ms=min(self.settings.request_timeout_ms, left_ms),
+        )
+        assert isinstance(said, FindCoordinatorResponse)
+        if said.error_code:
+            raise ApiError(code_of(said.error_code), f"the coordinator of group {to.group!r}")
+        if len(self._coordinators) >= _COORDINATORS_MAX:
+            self._coordinators.clear()
+        found = self._coordinators[to.group] = Broker(said.node_id, said.host, said.port, None)
+        return found
+
+    def _forget_coordinator(self, to: Destination) -> None:
+        if isinstance(to, CoordinatorOf):
+            self._coordinators.pop(to.group, None)
 
     def _unknown(self, to: Destination) -> ApiError:
         alive = ", ".join(map(str, sorted(self.metadata.brokers))) or "none"
@@ -429,6 +483,8 @@ def _name(to: Destination) -> str:
             return to.value
         case LeaderOf():
             return f"the leader of {TopicPartition(*to)}"
+        case CoordinatorOf():
+            return f"the coordinator of group {to.group!r}"
         case _:
             return f"broker {to}"
 
