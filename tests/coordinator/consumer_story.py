@@ -8,9 +8,9 @@
     a.gives_back()                    # says what it still has
     assert b.beats().has == {"t": {2, 3}}
 
-A member keeps to the protocol: it knows its epoch and what it was assigned, and says what it has once it has given
-something back. Every record goes through its bytes into a log and from there into the group; every answer is
-encoded in the version of its request. `fails_over` loads another coordinator from the log.
+A member keeps to the protocol: it knows its epoch and what it was assigned, and says what it has once it has
+given something back. Every record goes through its bytes into a log and from there into the group; every
+answer is encoded in the version of its request. `fails_over` loads another coordinator from the log.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from itertools import count
 from typing import Any
 
 from classic_payloads import assigned, subscription_bytes
+
 from quorate.coordinator import log_format
 from quorate.coordinator.classic_groups import ClassicGroups
 from quorate.coordinator.classic_joining import Joiner

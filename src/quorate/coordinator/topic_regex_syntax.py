@@ -339,13 +339,15 @@ class _Parser:
             end = self._text.find("}", self._at)
             digits = self._text[self._at : end] if end >= 0 else ""
             self._at = end + 1
+            is_complete = 1 <= len(digits) <= 8
         else:
             digits = self._text[self._at : self._at + 2]
             self._at += 2
-        if not 1 <= len(digits) <= 8 or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
+            is_complete = len(digits) == 2
+        if not is_complete or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
             raise RegexError("invalid escape sequence: `\\x`")
         code = int(digits, 16)
-        if code > 0x10FFFF or (len(digits) == 1 and self._text[self._at - 1] != "}"):
+        if code > 0x10FFFF:
             raise RegexError("invalid escape sequence: `\\x`")
         return chr(code)
 
