@@ -198,7 +198,7 @@ async def started(closing, directory):
         closing.push_async_callback(connections.close)
         return ControllerChannel(connections, lambda: node.replica.quorum.leader_endpoint, Random(1))
 
-    plane = KraftControlPlane(1, lambda: 1, lambda *_: -1, forwarding=channel(), proposing=channel())
+    plane = KraftControlPlane(1, lambda: 1, forwarding=channel(), proposing=channel())
     table = RouteTable(routes_to(plane))
     limit_to_controller(table, plane)
     server = Server("PLAINTEXT", table)

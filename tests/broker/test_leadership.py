@@ -202,3 +202,20 @@ def test_a_reassignment_brings_and_takes_followers():
     assert set(leader.followers) == {2, 4}
     assert leader.followers[2].end_offset == 9
     assert leader.followers[4].end_offset == -1
+
+
+def test_a_proposal_names_who_had_caught_up_when_it_was_made():
+    """A follower that comes back with nothing before the controller is asked is another one."""
+    leader = leading(isr=(1, 2))
+    leader.fetched(2, 10, 0, 102, 10, 0.0)
+    leader.fetched(3, 10, 0, 103, 10, 0.0)
+    proposal = leader.newcomer(3, lambda _: True)
+    assert proposal is not None
+    assert proposal.broker_epochs == {2: 102, 3: 103}
+    leader.fetched(3, 0, 0, 203, 10, 1.0)
+    assert proposal.broker_epochs == {2: 102, 3: 103}
+    leader.refused()
+    leader.fetched(3, 10, 0, 203, 10, 2.0)
+    again = leader.newcomer(3, lambda _: True)
+    assert again is not None
+    assert again.broker_epochs == {2: 102, 3: 203}

@@ -54,12 +54,10 @@ class World:
         self.leaders = []  # one after the other
         self.find = lambda: self.leaders[0] if self.leaders else None
         self.broker_epoch = EPOCH
-        self.follower_epochs = {}
         self.channels = [self._channel(closing) for _ in range(2)]
         self.plane = KraftControlPlane(
             ME,
             lambda: self.broker_epoch,
-            lambda key, one: self.follower_epochs.get((key, one), -1),
             forwarding=self.channels[0],
             proposing=self.channels[1],
         )
@@ -402,8 +400,8 @@ def test_what_a_lost_controller_served_is_not_known_any_more():
 # Proposals
 
 
-def isr(*members, leader_epoch=3, partition_epoch=5):
-    return Proposal(members, leader_epoch, partition_epoch)
+def isr(*members, leader_epoch=3, partition_epoch=5, epochs=()):
+    return Proposal(members, leader_epoch, partition_epoch, dict(epochs))
 
 
 def agreeing(seen, **result):
@@ -453,8 +451,8 @@ def test_a_proposal_names_the_incarnations_that_are_in_sync():
         seen = []
         async with world() as it, serving(Route(AlterPartitionRequest, agreeing(seen))) as server:
             it.lead(server)
-            it.follower_epochs[KEY, 8] = 80
-            answers = await it.plane.propose([(KEY, isr(ME, 8)), (ANOTHER, isr(ME, 9))])
+            first = isr(ME, 8, epochs={8: 80})
+            answers = await it.plane.propose([(KEY, first), (ANOTHER, isr(ME, 9))])
         ((version, request),) = seen
         assert (version, request.broker_id, request.broker_epoch) == (3, ME, EPOCH)
         assert members(request) == {
@@ -467,18 +465,16 @@ def test_a_proposal_names_the_incarnations_that_are_in_sync():
     run(scenario)
 
 
-def test_a_follower_that_restarts_before_a_proposal_is_repeated_is_another():
+def test_a_proposal_is_repeated_as_it_was_made_but_for_our_own_epoch():
     async def scenario():
         seen = []
-        proposal = isr(ME, 8)
+        proposal = isr(ME, 8, epochs={8: 80})
         async with world() as it, serving(Route(AlterPartitionRequest, agreeing(seen))) as server:
-            it.follower_epochs[KEY, 8] = 80
             assert await it.plane.propose([(KEY, proposal)]) is ErrorCode.NOT_CONTROLLER  # nobody leads
-            it.follower_epochs[KEY, 8] = 81
             it.broker_epoch = 71
             it.lead(server)
             await it.plane.propose([(KEY, proposal)])
-            await it.plane.propose([(KEY, isr(ME, 8))])  # proposed anew, after it has caught up again
+            await it.plane.propose([(KEY, isr(ME, 8, epochs={8: 81}))])
         assert [members(request)[KEY.topic_id, 0] for _, request in seen] == [
             {ME: 71, 8: 80},
             {ME: 71, 8: 81},

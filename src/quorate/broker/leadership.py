@@ -11,7 +11,7 @@ high watermark and a proposed leaver still does, so nothing is committed that ei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from quorate.metadata.partitions import Partition as PartitionState
@@ -44,6 +44,9 @@ class Proposal:
     isr: tuple[int, ...]
     leader_epoch: int
     partition_epoch: int
+    broker_epochs: Mapping[int, int] = field(default_factory=dict, compare=False)
+    """With which each follower in it has fetched when this was proposed, if it said so. One that has been
+    restarted since, and may have come back with nothing, is not the one that was proposed."""
 
 
 @dataclass(slots=True)
@@ -174,8 +177,9 @@ class Leadership:
         )
         return None if staying == self.isr else self._propose(staying)
 
-    def _propose(self, isr: Iterable[int]) -> Proposal:
-        self.proposal = Proposal(tuple(isr), self.leader_epoch, self.partition_epoch)
+    def _propose(self, isr: tuple[int, ...]) -> Proposal:
+        epochs = {one: self.followers[one].broker_epoch for one in isr if one in self.followers}
+        self.proposal = Proposal(isr, self.leader_epoch, self.partition_epoch, epochs)
         return self.proposal
 
     def accepted(self, isr: tuple[int, ...], partition_epoch: int, *, is_recovering: bool) -> None:

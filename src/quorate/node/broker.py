@@ -52,7 +52,7 @@ from quorate.node.broker_metrics import (
 from quorate.node.broker_routes import BrokerRoutes
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
-from quorate.node.controller_channel import ControllerChannel, KraftControlPlane, follower_epochs
+from quorate.node.controller_channel import ControllerChannel, KraftControlPlane
 from quorate.node.directory_assignments import DirectoryAssignments
 from quorate.node.host import Host
 from quorate.node.log_shelf import DirectoryShelf
@@ -203,7 +203,6 @@ class BrokerRole:
         control_plane = KraftControlPlane(
             settings.broker_id,
             self._broker_epoch,
-            follower_epochs(lambda: replicas),
             forwarding=self._channel(),
             proposing=self._channel(),
         )

@@ -24,7 +24,6 @@ from quorate import __version__
 from quorate.broker.control_plane import IsrAnswer
 from quorate.broker.leadership import Proposal
 from quorate.broker.partition import TopicPartition
-from quorate.broker.replicas import Replicas
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Address, Backoff, Connections
 from quorate.protocol.api.brokers import (
@@ -44,7 +43,7 @@ from quorate.protocol.message import Request, Response
 from quorate.protocol.types import Uuid
 from quorate.raft.voters import Endpoint
 
-__all__ = ["ControllerChannel", "KraftControlPlane", "follower_epochs", "patience_ms"]
+__all__ = ["ControllerChannel", "KraftControlPlane", "patience_ms"]
 
 FORWARDING_MS_MAX: Final = 60_000  # what a client wants is tried for so long
 FORWARDING_MS_MIN: Final = 1_000  # however impatient the client is: an election may take that long
@@ -60,7 +59,6 @@ _NOBODY: Final = bytes(4)  # the address of a client that has none
 _PRINCIPAL_VERSION: Final = Struct(">h").pack(0)
 
 Proposals = Sequence[tuple[TopicPartition, Proposal]]
-FollowerEpoch = Callable[[TopicPartition, int], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,29 +172,20 @@ class ControllerChannel:
 
 
 class KraftControlPlane:
-    """A `broker.control_plane.ControlPlane` with a quorum of controllers behind it. `run` goes with it.
-
-    `follower_epoch` says with which broker epoch a follower has fetched, -1 if it did not say: see
-    `follower_epochs`.
-    """
+    """A `broker.control_plane.ControlPlane` with a quorum of controllers behind it. `run` goes with it."""
 
     def __init__(
         self,
         broker_id: int,
         broker_epoch: Callable[[], int],
-        follower_epoch: FollowerEpoch,
         *,
         forwarding: ControllerChannel,
         proposing: ControllerChannel,
     ) -> None:
         self._broker_id = broker_id
         self._broker_epoch = broker_epoch
-        self._follower_epoch = follower_epoch
         self._forwarding = forwarding
         self._proposing = proposing
-        # The epochs that proposals were first sent with. A follower that comes back with nothing has another
-        # epoch then; to send that one instead would make it look as if it had caught up.
-        self._members: dict[TopicPartition, tuple[Proposal, dict[int, int]]] = {}
 
     async def run(self) -> None:
         await self._forwarding.watch_versions()
@@ -211,7 +200,6 @@ class KraftControlPlane:
     async def propose(self, proposals: Proposals) -> dict[TopicPartition, IsrAnswer] | ErrorCode:
         """Asks once; whoever asks again does it with what it knows then."""
         epoch = self._broker_epoch()
-        self._members = {key: (one, self._epochs_for(key, one, epoch)) for key, one in proposals}
         try:
             versions = await self._proposing.versions()
             supported = versions.get(AlterPartitionRequest.__key__, AlterPartitionRequest.__versions__)
@@ -227,15 +215,6 @@ class KraftControlPlane:
             return error_of(response)
         return _answers(response, proposals)
 
-    def _epochs_for(self, key: TopicPartition, proposal: Proposal, own_epoch: int) -> dict[int, int]:
-        known = self._members.get(key)
-        if known is not None and known[0] is proposal:
-            return {**known[1], self._broker_id: own_epoch}
-        return {
-            one: own_epoch if one == self._broker_id else self._follower_epoch(key, one)
-            for one in proposal.isr
-        }
-
     def _alter_partition(self, proposals: Proposals, epoch: int, version: int) -> AlterPartitionRequest:
         data = AlterPartitionRequest.TopicData
         topics: dict[Uuid, AlterPartitionRequest.TopicData] = {}
@@ -248,9 +227,10 @@ class KraftControlPlane:
                 partition_epoch=proposal.partition_epoch,
             )
             if version >= _WITH_EPOCHS:
+                epochs = {**proposal.broker_epochs, self._broker_id: epoch}
                 partition.new_isr_with_epochs = [
-                    data.PartitionData.BrokerState(broker_id=one, broker_epoch=member_epoch)
-                    for one, member_epoch in self._members[key][1].items()
+                    data.PartitionData.BrokerState(broker_id=one, broker_epoch=epochs.get(one, -1))
+                    for one in proposal.isr
                 ]
             else:
                 partition.new_isr = list(proposal.isr)
@@ -294,18 +274,6 @@ class KraftControlPlane:
         if response.error_code:
             raise ApiError(error_of(response), "the active controller gives no producer ids")
         return range(response.producer_id_start, response.producer_id_start + response.producer_id_len)
-
-
-def follower_epochs(replicas: Callable[[], Replicas]) -> FollowerEpoch:
-    """With which broker epochs followers have fetched from the replicas that this broker leads."""
-
-    def epoch(key: TopicPartition, follower_id: int) -> int:
-        partition = replicas().of_topic(key.topic_id, key.partition_id)
-        leading = None if partition is None else partition.leading
-        follower = None if leading is None else leading.followers.get(follower_id)
-        return -1 if follower is None else follower.broker_epoch
-
-    return epoch
 
 
 def patience_ms(request: Request) -> float:
