@@ -6,7 +6,7 @@ A group is of one of two protocols, or nothing but its offsets; each has its own
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Final
 
 from quorate.coordinator import classic_requests, offsets
@@ -14,6 +14,7 @@ from quorate.coordinator.classic import State
 from quorate.coordinator.classic_groups import ClassicGroups
 from quorate.coordinator.committed_offsets import CommittedOffsets
 from quorate.coordinator.consumer_describe import (
+    CommitCheck,
     check_offset_commit,
     check_offset_fetch,
     check_txn_offset_commit,
@@ -39,6 +40,7 @@ from quorate.protocol.api.groups import (
 )
 from quorate.protocol.api.transactions import TxnOffsetCommitRequest
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import ZERO_UUID
 
 __all__ = ["GroupOffsets"]
 
@@ -109,12 +111,12 @@ class GroupOffsets:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id}")
         return offsets.anything
 
-    def _by_name(self, check: Callable[..., ErrorCode]) -> offsets.Judge:
-        """Consumer groups know topics by their ids. One that is gone meanwhile is nobody's."""
+    def _by_name(self, check: CommitCheck) -> offsets.Judge:
+        """Consumer groups know topics by their ids. One that is not known is held by nobody."""
 
         def judge(name: str, partition: int) -> ErrorCode:
             topic = self._consumer.topics.by_name(name)
-            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if topic is None else check(topic.id, partition)
+            return check(ZERO_UUID if topic is None else topic.id, partition)
 
         return judge
 
