@@ -11,6 +11,7 @@ from quorate.broker.handlers.group_members import GroupMembers
 from quorate.broker.handlers.group_offsets import GroupOffsets
 from quorate.coordinator.settings import GroupSettings
 from quorate.metadata import records as r
+from quorate.metadata.touched import Touched
 from quorate.protocol.api.groups import (
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -233,7 +234,7 @@ async def test_offsets_are_deleted_with_their_topic(serving):
     await serving.topic("short")
     await serving.commit(("orders", 0, 5), ("short", 0, 6))
     serving.apply(r.RemoveTopicRecord(topic_id=topic_id("short")))
-    serving.groups.topics_gone(["short"])
+    serving.groups.follow(serving.image, Touched(topics_removed={topic_id("short"): "short"}))
     while offsets(await serving.fetch()) != {("orders", 0): (5, 0)}:
         await asyncio.sleep(0)
 

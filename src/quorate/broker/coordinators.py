@@ -114,6 +114,7 @@ class Coordinators(Generic[S]):
         offline: Callable[[Partition, StorageError], None],
         saw: Callable[[Sequence[Event]], None],
         logger: logging.Logger,
+        when_loaded: Callable[[Hosted[S]], None] = lambda _: None,
     ) -> None:
         """`offline` is told of a partition whose disk has failed."""
         self._make = make
@@ -122,6 +123,7 @@ class Coordinators(Generic[S]):
         self.offline = offline
         self.saw = saw
         self.logger = logger
+        self.when_loaded = when_loaded
         self._hosted: dict[int, Hosted[S]] = {}
 
     def __iter__(self) -> Iterator[Hosted[S]]:
@@ -218,6 +220,7 @@ class Hosted(Generic[S]):
         line = "loaded partition=%s epoch=%d records=%d took_ms=%.0f"
         self._host.logger.info(line, key, self.epoch, number, took_ms)
         self.perform(self.shard.loaded)
+        self._host.when_loaded(self)
 
     def _replay(self, data: memoryview, header: BatchHeader, first_offset: int) -> int:
         """Applies a batch of the log. How many records it has that are not before an offset."""

@@ -38,36 +38,37 @@ class GroupTopics:
         return self._image.topics.by_name.keys()
 
     def replace(self, image: ClusterImage) -> list[str]:
-        """Another image has taken the place of ours. The topics that are gone."""
-        gone = [name for name in self._image.topics.by_name if name not in image.topics.by_name]
+        """Another image has taken the place of ours. The topics that may be different."""
+        names = {*self._image.topics.by_name, *image.topics.by_name}
         self._image = image
         self._made.clear()
         self.version += 1
-        return sorted(gone)
+        return sorted(names)
 
     def update(self, touched: Touched) -> list[str]:
-        """The image has changed in these places. The topics that are gone."""
+        """The image has changed in these places. The topics that are different, as far as groups see it:
+        partitions change leaders all the time, but counts and racks, which groups go by, hardly ever."""
         if touched.topics_added:
             self.version += 1
+        names = {*touched.topics_added.values(), *touched.topics_removed.values()}
         for topic_id in touched.topics_removed:
             self._made.pop(topic_id, None)
-        if self._made and touched.has_partitions:
-            # Partitions change leaders all the time; counts and racks, which groups go by, hardly ever do.
-            for topic_id in {one for one, _ in touched.partitions()}:
-                self._compare(topic_id)
         if touched.brokers:
-            for topic_id in list(self._made):
-                self._compare(topic_id)
-        return sorted(touched.topics_removed.values())
+            names.update(map(self._compare, list(self._made)))
+        elif self._made and touched.has_partitions:
+            names.update(map(self._compare, {one for one, _ in touched.partitions()}))
+        return sorted(names - {""})
 
-    def _compare(self, topic_id: Uuid) -> None:
+    def _compare(self, topic_id: Uuid) -> str:
+        """The name of a topic that is not what it was when somebody asked for it, which is forgotten."""
         made, known = self._made.get(topic_id), self._image.topics.by_id.get(topic_id)
         if made is None or known is None:
-            self._made.pop(topic_id, None)
-            return
+            return ""
         racks = self._racks(known.slot)
-        if len(racks) != made.partition_count or (racks if any(racks) else []) != list(made.racks):
-            del self._made[topic_id]
+        if len(racks) == made.partition_count and (racks if any(racks) else []) == list(made.racks):
+            return ""
+        del self._made[topic_id]
+        return known.name
 
     def _racks(self, slot: int) -> list[tuple[str, ...]]:
         """For each partition the racks of its replicas, as far as they have one."""

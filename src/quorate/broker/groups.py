@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 from uuid import UUID
 
@@ -14,6 +15,8 @@ from quorate.broker.serving import Broker
 from quorate.coordinator.effects import Moment
 from quorate.coordinator.shard import GroupShard
 from quorate.metadata.event import Event
+from quorate.metadata.image import GROUP, ClusterImage
+from quorate.metadata.touched import Touched
 
 __all__ = ["OFFSETS_TOPIC", "Groups", "java_hash"]
 
@@ -49,25 +52,49 @@ class Groups:
             offline=broker.replicas.offline,
             saw=saw,
             logger=logging.getLogger(f"quorate.groups.{settings.broker_id}"),
+            when_loaded=self._catch_up,
         )
         self._known: dict[str, int] = {}  # hashes of groups, which are asked for again and again
 
     def _make_shard(self) -> GroupShard:
         random = self._broker.random
-        return GroupShard(
+        shard = GroupShard(
             self._broker.settings.groups, lambda: str(UUID(bytes=random.randbytes(16), version=4))
         )
+        shard.topics_changed(self.topics, ())
+        for kind, name in self._broker.image.configs:
+            if kind == GROUP:
+                self._configure(shard, name)
+        return shard
+
+    def _configure(self, shard: GroupShard, group_id: str) -> None:
+        shard.configure(group_id, self._broker.image.configs.get((GROUP, group_id), {}))
+
+    def _catch_up(self, hosted: Hosted[GroupShard]) -> None:
+        """Topics may have been deleted while nobody coordinated."""
+        gone = [name for name in hosted.shard.topics_with_offsets() if self.topics.by_name(name) is None]
+        if gone:
+            hosted.perform(partial(hosted.shard.topics_deleted, sorted(gone)))
 
     def led(self, partition: Partition) -> None:
         """This broker leads a partition, in a new epoch."""
         if partition.key.topic == OFFSETS_TOPIC:
             self.shards.elected(partition)
 
-    def topics_gone(self, names: Sequence[str]) -> None:
-        """Topics were deleted, and with them what groups have committed for them."""
-        if names:
-            for hosted in self.shards.all_active():
-                hosted.perform(lambda moment, shard=hosted.shard: shard.topics_deleted(names, moment))  # type: ignore[misc]
+    def follow(self, image: ClusterImage, touched: Touched | None) -> None:
+        """The cluster has changed in these places; without them, everything may be different."""
+        changed = self.topics.replace(image) if touched is None else self.topics.update(touched)
+        configured = image.configs if touched is None else touched.configs
+        for group_id in [name for kind, name in configured if kind == GROUP]:
+            for hosted in self.shards:
+                self._configure(hosted.shard, group_id)
+        if not changed:
+            return
+        gone = [name for name in changed if self.topics.by_name(name) is None]
+        for hosted in self.shards.all_active():
+            hosted.shard.topics_changed(self.topics, changed)
+            if gone:
+                hosted.perform(partial(hosted.shard.topics_deleted, gone))
 
     def partition_of(self, group_id: str) -> int:
         """The partition of `__consumer_offsets` that a group's state is in."""

@@ -19,6 +19,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Any
 
+from quorate.broker.cleaner import Cleaner
 from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.fetcher import Fetchers
 from quorate.broker.groups import Groups
@@ -50,6 +51,8 @@ from quorate.node.broker_metrics import (
     count_replicas,
 )
 from quorate.node.broker_routes import BrokerRoutes
+from quorate.node.cleaner import make_cleaner
+from quorate.node.cleaner_metrics import CleanerMetrics
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.controller_channel import ControllerChannel, KraftControlPlane
@@ -112,9 +115,11 @@ class BrokerRole:
         self.ports: dict[str, int] = {}  # by listener, once it listens
         self.membership: Membership | None = None
         self.replicas: Replicas | None = None
+        self.cleaner: Cleaner | None = None
         self.groups: Groups | None = None
         state.when_applied.append(lambda _: self._applied.set())
         metrics.sources.append(BrokerMetrics(self, self._traffic, self._isr_counts))
+        metrics.sources.append(CleanerMetrics(lambda: self.cleaner, host.wall_ms))
         throttles = {"leader": self.leader_throttle, "follower": self.follower_throttle}
         metrics.sources.append(QuotaMetrics(self.quotas, throttles, self._now_ms))
 
@@ -159,6 +164,7 @@ class BrokerRole:
                         broker.replicas.watch_followers(),
                         broker.replicas.save_high_watermarks(),
                         broker.replicas.enforce_retention(),
+                        self._clean_logs(),
                         control_plane.run(),
                         assignments.run(),
                     )
@@ -222,6 +228,9 @@ class BrokerRole:
             assignments.note(partition.key, actual=shelf.directory_of(partition.log), known=known)
 
         replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals, compare_directories)
+        self.cleaner = make_cleaner(
+            settings.broker_id, host, self.configs, shelf, replicas, self._now_ms, self._take_offline
+        )
         broker = Broker(
             settings=settings,
             configs=self.configs,
@@ -331,10 +340,7 @@ class BrokerRole:
                 found = changes.since(image, image.touched)
             groups = self.groups
             assert groups is not None
-            if self._image is image and image.touched is not None:
-                gone = groups.topics.update(image.touched)
-            else:
-                gone = groups.topics.replace(image)
+            groups.follow(image, image.touched if self._image is image else None)
             if self._image is not image or image.touched is None or image.touched.quotas:
                 self.quotas.update(image.quotas)
             # Nothing may be awaited before this: what is applied from now on is noted for the next time.
@@ -343,7 +349,6 @@ class BrokerRole:
             if not self._published.is_set():
                 await shelf.set_aside_others([key for key, _ in found.assigned])
             await replicas.apply(found)
-            groups.topics_gone(gone)
             self._set_aside(image)
             self._published_offset = offset
             membership.metadata_applied(offset, image.brokers.get(self.settings.broker_id))
@@ -357,6 +362,12 @@ class BrokerRole:
         self._logger.info("serving epoch=%d", membership.epoch)
 
     # Disks
+
+    async def _clean_logs(self) -> None:
+        """Compacts logs of topics that want it, unless the file says that nobody does."""
+        assert self.cleaner is not None
+        if self._config["log.cleaner.enable"]:
+            await self.cleaner.run()
 
     async def _watch_directories(self, shelf: DirectoryShelf, membership: Membership) -> None:
         """A broker without a directory is of no use. It ends, once others may lead what it has led."""
