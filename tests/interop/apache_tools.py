@@ -21,16 +21,20 @@ TIMEOUT_SECONDS = 60
 
 CLASSES = {
     "api_versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "client_metrics": "org.apache.kafka.tools.ClientMetricsCommand",
     "cluster": "org.apache.kafka.tools.ClusterTool",
+    "compatibility": "org.apache.kafka.tools.ClientCompatibilityTest",
     "configs": "kafka.admin.ConfigCommand",
     "console_consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "console_producer": "org.apache.kafka.tools.ConsoleProducer",
+    "delete_records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "dump_log": "org.apache.kafka.tools.DumpLogSegments",
     "features": "org.apache.kafka.tools.FeatureCommand",
     "get_offsets": "org.apache.kafka.tools.GetOffsetShell",
     "leader_election": "org.apache.kafka.tools.LeaderElectionCommand",
     "metadata_quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "producer_performance": "org.apache.kafka.tools.ProducerPerformance",
+    "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
 }
 
