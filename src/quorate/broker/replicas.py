@@ -68,6 +68,7 @@ class Replicas:
         self._proposals = proposals
         self._when_assigned = when_assigned
         self.when_led: Callable[[Partition], None] = lambda _: None  # told when an epoch of ours begins
+        self.before_removal: list[Callable[[Partition], Awaitable[None]]] = []  # who must let go of its log
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
         self._logger = logging.getLogger(f"quorate.broker.{settings.broker_id}")
@@ -151,6 +152,8 @@ class Replicas:
         partition.stop()
         self._logger.info("remove partition=%s", partition.key)
         await partition.settled()
+        for let_go in self.before_removal:
+            await let_go(partition)
         await self._shelf.delete_log(partition.key, partition.log)
 
     def _configure(self, changes: Changes) -> None:

@@ -28,6 +28,10 @@ class TopicConfig:
     min_isr: int
     retention_ms: int
     retention_bytes: int
+    delete_retention_ms: int = 86_400_000  # how long compaction keeps what says that a key is deleted
+    min_compaction_lag_ms: int = 0
+    max_compaction_lag_ms: int = (1 << 63) - 1
+    min_cleanable_dirty_ratio: float = 0.5
     throttled_as_leader: Collection[int] = NO_REPLICAS  # partitions whose replica on this broker is listed
     throttled_as_follower: Collection[int] = NO_REPLICAS
 
@@ -51,10 +55,14 @@ def topic_config(image: ClusterImage, topic: str, broker_id: int, file: Mapping[
 
     policies = {one.strip() for one in value("cleanup.policy").split(",")}
     is_compacted = "compact" in policies
+    max_compaction_lag_ms = int(value("max.compaction.lag.ms"))
+    segment_ms = int(value("segment.ms"))
+    if is_compacted:
+        segment_ms = min(segment_ms, max_compaction_lag_ms)  # the segment that is written to stays dirty
     return TopicConfig(
         log=LogConfig(
             segment_bytes=int(value("segment.bytes")),
-            segment_ms=int(value("segment.ms")),
+            segment_ms=segment_ms,
             index_interval_bytes=int(value("index.interval.bytes")),
             index_bytes=int(value("segment.index.bytes")),
             is_compacted=is_compacted,
@@ -69,6 +77,10 @@ def topic_config(image: ClusterImage, topic: str, broker_id: int, file: Mapping[
         min_isr=int(value("min.insync.replicas")),
         retention_ms=int(value("retention.ms")),
         retention_bytes=int(value("retention.bytes")),
+        delete_retention_ms=int(value("delete.retention.ms")),
+        min_compaction_lag_ms=int(value("min.compaction.lag.ms")),
+        max_compaction_lag_ms=max_compaction_lag_ms,
+        min_cleanable_dirty_ratio=float(value("min.cleanable.dirty.ratio")),
         throttled_as_leader=throttled_partitions(value("leader.replication.throttled.replicas"), broker_id),
         throttled_as_follower=throttled_partitions(
             value("follower.replication.throttled.replicas"), broker_id

@@ -116,6 +116,7 @@ _BROKERS: Final[Mapping[str, str]] = {
     "listener.security.protocol.map": "How each listener is secured.",
     "listeners": "Where the node listens: NAME://host:port.",
     "log.cleaner.backoff.ms": "How long the cleaner rests when there is nothing to compact.",
+    "log.cleaner.enable": "Whether logs are compacted whose topics want it.",
     "log.cleaner.dedupe.buffer.size": "Memory for the keys of logs that are being compacted.",
     "log.cleaner.io.buffer.load.factor": "How full the cleaner's table of keys may become.",
     "log.cleaner.io.buffer.size": "Memory for what the cleaner reads and writes.",

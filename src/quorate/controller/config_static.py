@@ -82,6 +82,7 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "initial.broker.registration.timeout.ms": _int("60000"),
     "inter.broker.listener.name": _string(),
     "leader.imbalance.check.interval.seconds": _long("300"),
+    "log.cleaner.enable": _boolean("true"),
     "log.dir": _string(),
     "log.dir.failure.timeout.ms": _long("30000"),
     "log.dirs": _list(),

@@ -216,6 +216,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "replica.high.watermark.checkpoint.interval.ms": _at_least(1, 5000),
     "num.recovery.threads.per.data.dir": _at_least(1, 2),
     "log.retention.check.interval.ms": _at_least(1, 300_000),
+    "log.cleaner.enable": _boolean(True),
     "auto.create.topics.enable": _boolean(True),
     "fetch.max.bytes": _at_least(1024, 55 << 20),
     "max.incremental.fetch.session.cache.slots": _at_least(0, 1000),

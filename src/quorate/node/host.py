@@ -7,15 +7,21 @@ simulated.
 
 from __future__ import annotations
 
+import asyncio
 import random
+import sys
 import time
-from collections.abc import Callable
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
+from typing import Final
 
 from quorate.storage.files import Files, RealFiles
 
 __all__ = ["Host", "real_host"]
+
+_LINE_BYTES_MAX: Final = 16 << 20  # that a process may answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,8 @@ class Host:
     """Milliseconds since 1970, as this machine believes; it may jump in both directions."""
     executor: Executor | None
     """Where blocking work goes: `loop.run_in_executor(host.executor, f)`. None is the loop's default one."""
+    start_process: Callable[[str], Awaitable[Process]] | None = None
+    """Runs a module of ours as a process of its own, with pipes to it. None where there are no others."""
 
 
 def real_host(name: str, executor: Executor | None = None) -> Host:
@@ -40,7 +48,21 @@ def real_host(name: str, executor: Executor | None = None) -> Host:
         wall_ms=_wall_ms,
         executor=executor,
     )
+        start_process=_start_process,
 
 
 def _wall_ms() -> int:
     return time.time_ns() // 1_000_000
+
+
+async def _start_process(module: str) -> Process:
+    """Out of reach of what is typed at a terminal: it ends when its pipe does."""
+    return await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        stdin=PIPE,
+        stdout=PIPE,
+        start_new_session=True,
+        limit=_LINE_BYTES_MAX,
+    )

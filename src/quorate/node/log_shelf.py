@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from quorate.broker.partition import Partition, TopicPartition
@@ -148,7 +149,8 @@ class DirectoryShelf:
             log = await PartitionLog.open(
                 self._host.files,
                 directory.path_of(name),
-                config.log,
+                # One that was compacted lacks offsets, whatever its topic is now.
+                replace(config.log, is_compacted=True) if name in directory.cleaned_offsets else config.log,
                 topic_id=key.topic_id,
                 now_ms=self._host.wall_ms(),
                 recovery_point=directory.take_recovery_point(name),
@@ -175,6 +177,9 @@ class DirectoryShelf:
     async def _lower(self, name: PartitionName, log: PartitionLog) -> None:
         """Stores checkpoints that say no more of a log than is true of it, if they do."""
         directory = self._directories.of_path(log.directory)
+        if directory is not None and directory.cleaned_offsets.get(name, 0) > log.end_offset:
+            # What comes in the place of what was cut is not compacted.
+            await directory.set_cleaned_offset(name, log.end_offset)
         if directory is not None and self._says_too_much(directory, name):
             async with self._saving:
                 if self._says_too_much(directory, name):
@@ -247,6 +252,7 @@ class DirectoryShelf:
             await self._store(
                 directory, directory.high_watermarks, directory.recovery_points, directory.start_offsets
             )
+            await directory.store_cleaned_offsets()
 
     def _report(self, key: TopicPartition, log: PartitionLog) -> None:
         found = log.recovery

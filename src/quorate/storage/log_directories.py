@@ -16,6 +16,7 @@ from typing import Final
 
 from quorate.protocol.types import Uuid
 from quorate.storage.checkpoints import (
+    CLEANED_NAME,
     HIGH_WATERMARKS_NAME,
     RECOVERY_POINTS_NAME,
     START_OFFSETS_NAME,
@@ -50,6 +51,8 @@ class LogDirectory:
         self.recovery_points: dict[PartitionName, int] = {}
         self.start_offsets: dict[PartitionName, int] = {}
         self.high_watermarks: dict[PartitionName, int] = {}
+        self.cleaned_offsets: dict[PartitionName, int] = {}
+        self._storing_cleaned = asyncio.Lock()
         self.partitions: set[PartitionName] = set()  # whose replicas are here
         self.futures: dict[PartitionName, PartitionDirectory] = {}  # whose replicas will be here
         self._closed_in_order: set[PartitionName] = set()  # and were not opened since
@@ -91,6 +94,12 @@ class LogDirectory:
         self.recovery_points = self._load(RECOVERY_POINTS_NAME)
         self.start_offsets = self._load(START_OFFSETS_NAME)
         self.high_watermarks = self._load(HIGH_WATERMARKS_NAME)
+        try:
+            self.cleaned_offsets = self._load(CLEANED_NAME)
+        except StorageError as error:
+            if isinstance(error.__cause__, OSError):
+                raise
+            self.cleaned_offsets = {}  # what is compacted once more than necessary is none the worse
 
     def _load(self, name: str) -> dict[PartitionName, int]:
         """A checkpoint. What it says of a partition that was deleted must not be taken for that of another
@@ -175,7 +184,7 @@ class LogDirectory:
     def _forget(self, partition: PartitionName) -> None:
         self._closed_in_order.discard(partition)
         self._suspects.discard(partition)
-        for offsets in (self.recovery_points, self.start_offsets, self.high_watermarks):
+        for offsets in (self.recovery_points, self.start_offsets, self.high_watermarks, self.cleaned_offsets):
             offsets.pop(partition, None)
 
     # Copies that a process has left behind
@@ -243,6 +252,16 @@ class LogDirectory:
     async def store_high_watermarks(self, offsets: Mapping[PartitionName, int]) -> None:
         self.high_watermarks = offsets = self._of_those_here(offsets)
         await store_checkpoint(self._files, self.path, HIGH_WATERMARKS_NAME, offsets)
+
+    async def set_cleaned_offset(self, partition: PartitionName, offset: int) -> None:
+        """A log is compacted up to here; or was cut, and is no further than this."""
+        self.cleaned_offsets[partition] = offset
+        await self.store_cleaned_offsets()
+
+    async def store_cleaned_offsets(self) -> None:
+        async with self._storing_cleaned:
+            self.cleaned_offsets = self._of_those_here(self.cleaned_offsets)
+            await store_checkpoint(self._files, self.path, CLEANED_NAME, self.cleaned_offsets)
 
     def _of_those_here(self, offsets: Mapping[PartitionName, int]) -> dict[PartitionName, int]:
         """Without what was taken away after it was asked how far each log is."""
