@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -18,6 +18,7 @@ from urllib.parse import urlsplit
 import typer
 
 from quorate.cli.configuration import load_config
+from quorate.cli.tables import table
 from quorate.node.admin import ADDRESS_FILE
 from quorate.node.config import ConfigError
 
@@ -215,7 +216,7 @@ def _shown_list(answer: dict[str, Any]) -> str:
         )
         for one in answer["brokers"]
     ]
-    lines = list(_table([head, *rows])) if rows else ["there are no brokers"]
+    lines = list(table([head, *rows])) if rows else ["there are no brokers"]
     return "\n".join([*lines, *_source(answer)])
 
 
@@ -237,7 +238,7 @@ def _shown_broker(answer: dict[str, Any]) -> str:
         ("cordoned", ", ".join(broker["cordoned_directories"])),
         ("features", ", ".join(f"{name} {low}-{high}" for name, (low, high) in broker["features"].items())),
     ]
-    return "\n".join([*_table(rows), *_source(answer)])
+    return "\n".join([*table(rows), *_source(answer)])
 
 
 def _shown_why(standing: dict[str, Any]) -> str:
@@ -280,11 +281,3 @@ def _listeners(broker: dict[str, Any]) -> list[str]:
 
 def _ago(duration_ms: float | None) -> str | None:
     return None if duration_ms is None else f"{duration_ms / 1000:.1f} s ago"
-
-
-def _table(rows: Iterable[Sequence[object]]) -> Iterator[str]:
-    """Rows with their columns under each other; what is not there is a dash."""
-    texts = [["-" if cell is None or cell == "" else str(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
-    for row in texts:
-        yield "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

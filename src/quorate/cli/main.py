@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quorate import __version__
-from quorate.cli import brokers, cluster_tour, lab, node, protocol, quorum, storage
+from quorate.cli import brokers, cluster_tour, groups, lab, node, protocol, quorum, storage
 from quorate.cli.failures import errors_as_one_line, fail
 
 app = typer.Typer(
@@ -24,6 +24,7 @@ lab_app = typer.Typer(no_args_is_help=True, help="Breaking things on purpose.")
 app.add_typer(quorum_app, name="quorum")
 app.add_typer(lab_app, name="lab")
 app.add_typer(brokers.app, name="brokers")
+app.add_typer(groups.app, name="groups")
 
 
 @app.callback(invoke_without_command=True)

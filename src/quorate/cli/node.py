@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 import sys
 import time
@@ -12,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from quorate.cli.configuration import load_config
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError, NodeConfig
+from quorate.node.file_limit import files_for_segments, raised_limit
 from quorate.node.host import real_host
 from quorate.node.logs import set_up as set_up_logs
 from quorate.node.node import Node, NodeFailed
@@ -44,8 +46,15 @@ def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _run(config: NodeConfig) -> None:
+    limit, connections_max = raised_limit(), config["max.connections"]
+    files_max = files_for_segments(limit, connections_max)
+    if connections_max > limit // 2:
+        logging.getLogger("quorate.node").warning(
+            "few files may be open: limit=%d max.connections=%d files=%d", limit, connections_max, files_max
+        )
     with ThreadPoolExecutor(_DISK_THREADS, "disk") as executor:
-        node = Node(real_host(f"{config.node_id}", executor), config, stopwatch=time.perf_counter)
+        host = real_host(f"{config.node_id}", executor, files_max)
+        node = Node(host, config, stopwatch=time.perf_counter)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)

@@ -234,6 +234,11 @@ class Cluster:
         to = LeaderOf(topic, partition)
         return await self._patiently(_name(to), lambda deadline: self._find(to, deadline), timeout_ms)
 
+    async def coordinator(self, group: str, *, timeout_ms: float | None = None) -> Broker:
+        """The broker that coordinates a group, as soon as there is one."""
+        to = CoordinatorOf(group)
+        return await self._patiently(_name(to), lambda deadline: self._find(to, deadline), timeout_ms)
+
     # Metadata
 
     async def refresh(self, *topics: str) -> None:

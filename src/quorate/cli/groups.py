@@ -1,0 +1,372 @@
+"""Groups of consumers: which there are, who is in them, how far they are, why they rebalanced.
+
+The exit status is 0 for an answer, 1 for a bad one (there is no such group; it has members), and 2 if nobody
+could be asked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from dataclasses import fields
+from datetime import UTC, datetime
+from typing import Annotated, Any, Final, NamedTuple, NoReturn, TypeVar
+
+import typer
+
+from quorate.cli.tables import table
+from quorate.client.cluster import Cluster, ClusterSettings
+from quorate.client.errors import Unavailable
+from quorate.client.fetcher import EARLIEST, LATEST, Fetcher
+from quorate.client.group_admin import Group, Groups, Lag
+from quorate.client.group_offsets import Committed, commit_offsets, committed_offsets
+from quorate.client.metadata import TopicPartition
+from quorate.client.offsets import list_offsets
+from quorate.coordinator import events
+from quorate.protocol.errors import ApiError, ErrorCode
+
+__all__ = ["app"]
+
+EVENTS_TOPIC: Final = "__cluster_events"
+REFUSED, NOT_ASKED = 1, 2
+PATIENCE_MS: Final = 10_000
+_HAS_MEMBERS: Final = frozenset(
+    {"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
+)
+
+app = typer.Typer(no_args_is_help=True, help="Groups of consumers.")
+T = TypeVar("T")
+
+BootstrapOption = Annotated[str, typer.Option(help="Brokers to begin with: host:port,...")]
+JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a group.")]
+
+
+@app.command("list")
+def list_groups(
+    bootstrap_server: BootstrapOption = "127.0.0.1:9092",
+    state: Annotated[list[str] | None, typer.Option(help="Only groups in this state.")] = None,
+    kind: Annotated[list[str] | None, typer.Option(help="Only classic, or only consumer groups.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """All groups."""
+    found = _ask(bootstrap_server, lambda cluster: Groups(cluster).all(states=state or (), kinds=kind or ()))
+    if as_json:
+        _print_json([one._asdict() for one in found])
+        return
+    rows = [(one.group, one.kind, one.state, one.protocol_type) for one in found]
+    _print_table(("GROUP", "KIND", "STATE", "TYPE"), rows, "there are no groups")
+
+
+@app.command("describe")
+def describe(
+    group: GroupArgument, bootstrap_server: BootstrapOption = "127.0.0.1:9092", as_json: JsonOption = False
+) -> None:
+    """A group, its members and what each reads."""
+    found = _ask(bootstrap_server, lambda cluster: Groups(cluster).describe(group))
+    if as_json:
+        _print_json(_group_json(found))
+        return
+    epoch = "" if found.epoch is None else f", epoch {found.epoch}"
+    print(
+        f"group {found.group} is {found.state}: {found.kind}, {len(found.members)} members{epoch},"
+        f" assignor {found.protocol or '-'}, coordinated by broker {found.coordinator}"
+    )
+    rows = [
+        (one.id, one.instance_id, one.client_id, one.host, _places(one.partitions)) for one in found.members
+    ]
+    if rows:
+        _print_table(("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), rows, "")
+
+
+@app.command("lag")
+def lag(
+    group: GroupArgument, bootstrap_server: BootstrapOption = "127.0.0.1:9092", as_json: JsonOption = False
+) -> None:
+    """How far a group is behind, partition by partition."""
+    found = _ask(bootstrap_server, lambda cluster: Groups(cluster).lag(group))
+    if as_json:
+        _print_json([_lag_json(one) for one in found])
+        return
+    rows = [
+        (one.at.topic, one.at.partition, one.committed and one.committed.offset, one.end_offset, one.lag)
+        for one in found
+    ]
+    _print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), rows, "the group has committed nothing")
+
+
+@app.command("delete")
+def delete(group: GroupArgument, bootstrap_server: BootstrapOption = "127.0.0.1:9092") -> None:
+    """Deletes a group without members, and what it has committed."""
+    _ask(bootstrap_server, lambda cluster: Groups(cluster).delete(group))
+    print(f"group {group} is deleted")
+
+
+@app.command("reset-offsets")
+def reset_offsets(
+    group: GroupArgument,
+    bootstrap_server: BootstrapOption = "127.0.0.1:9092",
+    topic: Annotated[
+        list[str] | None, typer.Option(help="A topic, or topic:partition; all that the group has, if none.")
+    ] = None,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end.")] = False,
+    to_offset: Annotated[int | None, typer.Option(min=0, help="To an offset.")] = None,
+    shift_by: Annotated[int | None, typer.Option(help="So many records on, or back if negative.")] = None,
+    to_datetime: Annotated[
+        str, typer.Option(help="To the first record since then: 2026-11-15T12:00:00+00:00.")
+    ] = "",
+    execute: Annotated[bool, typer.Option("--execute", help="Does it; else it is only shown.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Where a group goes on. Shows what it would do, unless it is told to do it."""
+    target = _target(to_earliest, to_latest, to_offset, shift_by, to_datetime)
+    moves = _ask(bootstrap_server, lambda cluster: _reset(cluster, group, topic or (), target, execute))
+    if as_json:
+        _print_json([{**one.at._asdict(), "from": one.before, "to": one.after} for one in moves])
+    else:
+        rows = [(one.at.topic, one.at.partition, one.before, one.after) for one in moves]
+        _print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows, "there is nothing to reset")
+        if rows and not execute:
+            print("nothing was changed: say --execute to do it")
+
+
+@app.command("why")
+def why(
+    group: GroupArgument,
+    bootstrap_server: BootstrapOption = "127.0.0.1:9092",
+    last: Annotated[int, typer.Option(min=1, help="So many events at most.")] = 50,
+    as_json: JsonOption = False,
+) -> None:
+    """Why a group rebalanced: what its coordinators have noted, the newest last."""
+    found = _ask(bootstrap_server, lambda cluster: _events(cluster, group, last))
+    if as_json:
+        _print_json(found)
+        return
+    if not found:
+        print(f"nothing has been noted about group {group}")
+    for one in found:
+        print(f"{_time(one['time_ms'])}  {one['line']}")
+
+
+# Doing it
+
+
+class Move(NamedTuple):
+    """Where a group was in a partition, and where it goes on."""
+
+    at: TopicPartition
+    before: int | None
+    after: int
+
+
+Target = Callable[[Cluster, dict[TopicPartition, int | None]], Awaitable[dict[TopicPartition, int]]]
+
+
+def _target(
+    to_earliest: bool, to_latest: bool, to_offset: int | None, shift_by: int | None, to_datetime: str
+) -> Target:
+    """What the options say, of which there must be one."""
+    chosen = [to_earliest, to_latest, to_offset is not None, shift_by is not None, bool(to_datetime)]
+    if sum(chosen) != 1:
+        _fail("say one of --to-earliest, --to-latest, --to-offset, --shift-by and --to-datetime", REFUSED)
+    if to_datetime:
+        try:
+            moment = datetime.fromisoformat(to_datetime)
+        except ValueError:
+            _fail(f"--to-datetime {to_datetime!r}: not a time as in 2026-11-15T12:00:00+00:00", REFUSED)
+        timestamp = int(moment.timestamp() * 1000)
+        return lambda cluster, places: _since(cluster, places, timestamp)
+    if to_earliest or to_latest:
+        return lambda cluster, places: _listed(cluster, places, EARLIEST if to_earliest else LATEST)
+
+    async def within(cluster: Cluster, places: dict[TopicPartition, int | None]) -> dict[TopicPartition, int]:
+        first, end = await _listed(cluster, places, EARLIEST), await _listed(cluster, places, LATEST)
+
+        def wanted(at: TopicPartition) -> int:
+            if to_offset is not None:
+                return to_offset
+            before = places[at]
+            return (first[at] if before is None else before) + (shift_by or 0)
+
+        return {at: min(max(wanted(at), first[at]), end[at]) for at in places}
+
+    return within
+
+
+async def _listed(
+    cluster: Cluster, places: dict[TopicPartition, int | None], timestamp: int
+) -> dict[TopicPartition, int]:
+    found = await list_offsets(cluster, dict.fromkeys(places, timestamp))
+    return {at: one.offset for at, one in found.items()}
+
+
+async def _since(
+    cluster: Cluster, places: dict[TopicPartition, int | None], timestamp: int
+) -> dict[TopicPartition, int]:
+    """The first records since a time; the end where there are none."""
+    found, ends = await _listed(cluster, places, timestamp), await _listed(cluster, places, LATEST)
+    return {at: ends[at] if found[at] < 0 else found[at] for at in places}
+
+
+async def _reset(
+    cluster: Cluster, group: str, topics: Sequence[str], target: Target, should_execute: bool
+) -> list[Move]:
+    await _check_is_empty(cluster, group)
+    committed = await committed_offsets(cluster, group)
+    places: dict[TopicPartition, int | None] = {}
+    if not topics:
+        places = {at: one.offset for at, one in committed.items()}
+    for topic in topics:
+        name, _, number = topic.partition(":")
+        known = (await cluster.topic(name)).partitions
+        wanted = [int(number)] if number else sorted(known)
+        for partition in wanted:
+            if partition not in known:
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {partition}")
+            at = TopicPartition(name, partition)
+            places[at] = committed[at].offset if at in committed else None
+    offsets = await target(cluster, places) if places else {}
+    moves = [Move(at, places[at], offsets[at]) for at in sorted(places)]
+    if should_execute:
+        await commit_offsets(cluster, group, {one.at: Committed(one.after) for one in moves})
+    return moves
+
+
+async def _check_is_empty(cluster: Cluster, group: str) -> None:
+    try:
+        state = (await Groups(cluster).describe(group)).state
+    except ApiError as error:
+        if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
+            return  # it may be given a place to begin
+        raise
+    if state in _HAS_MEMBERS:
+        raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {group} is {state}: stop its members first")
+
+
+async def _events(cluster: Cluster, group: str, last: int) -> list[dict[str, Any]]:
+    """The newest events about a group that brokers have published."""
+    try:
+        topic = await cluster.topic(EVENTS_TOPIC)
+    except ApiError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        reason = f"there is no topic {EVENTS_TOPIC}: is quorate.events.publish off?"
+        raise ApiError(error.code, reason) from None
+    places = [TopicPartition(EVENTS_TOPIC, one) for one in topic.partitions]
+    ends = {
+        at: one.offset for at, one in (await list_offsets(cluster, dict.fromkeys(places, LATEST))).items()
+    }
+    found = []
+    async with Fetcher(cluster) as fetcher:
+        fetcher.assign(dict.fromkeys(places, EARLIEST))
+        while any((fetcher.position(at) or 0) < ends[at] for at in places):
+            for part in await fetcher.fetch(timeout_ms=PATIENCE_MS):
+                found += [event for record in part.records() if (event := _event_of(record.value, group))]
+                found = found[-last * 10 :]
+    found.sort(key=lambda event: event["time_ms"])
+    return found[-last:]
+
+
+def _event_of(value: bytes | None, group: str) -> dict[str, Any] | None:
+    try:
+        event = json.loads(value or b"")
+    except ValueError:
+        return None
+    is_ours = isinstance(event, dict) and event.get("group_id") == group and "time_ms" in event
+    return {**event, "line": _line(event)} if is_ours else None
+
+
+def _line(event: dict[str, Any]) -> str:
+    """What happened, in words; the name of it if it is of a kind that came after this was written."""
+    kind = str(event.get("kind"))
+    known = getattr(events, kind, None) if kind in events.__all__ else None
+    if known is None:
+        return kind
+    names = {one.name for one in fields(known)}
+    try:
+        line: str = known(**{name: value for name, value in event.items() if name in names}).line()
+    except TypeError:
+        return kind
+    return line
+
+
+# Asking, and showing
+
+
+def _ask(bootstrap: str, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
+    async def ask() -> T:
+        async with Cluster(bootstrap, settings=ClusterSettings(deadline_ms=PATIENCE_MS)) as cluster:
+            return await question(cluster)
+
+    try:
+        return asyncio.run(ask())
+    except ApiError as error:
+        _fail(error.message or error.code.name, REFUSED)
+    except Unavailable as error:
+        _fail(str(error), NOT_ASKED)
+    except ValueError as error:
+        _fail(str(error), NOT_ASKED)
+
+
+def _fail(reason: str, status: int) -> NoReturn:
+    print(f"quorate: {reason}", file=sys.stderr)
+    raise typer.Exit(status)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2))
+
+
+def _print_table(head: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
+    print("\n".join(table([head, *rows])) if rows else nothing)
+
+
+def _group_json(found: Group) -> dict[str, Any]:
+    return {
+        "group": found.group,
+        "kind": found.kind,
+        "state": found.state,
+        "assignor": found.protocol,
+        "coordinator": found.coordinator,
+        "epoch": found.epoch,
+        "members": [
+            {
+                "id": one.id,
+                "instance_id": one.instance_id,
+                "client_id": one.client_id,
+                "host": one.host,
+                "epoch": one.epoch,
+                "partitions": [at._asdict() for at in one.partitions],
+            }
+            for one in found.members
+        ],
+    }
+
+
+def _lag_json(one: Lag) -> dict[str, Any]:
+    committed = None if one.committed is None else one.committed.offset
+    return {**one.at._asdict(), "committed": committed, "end_offset": one.end_offset, "lag": one.lag}
+
+
+def _places(partitions: Sequence[TopicPartition]) -> str:
+    """Partitions, short: `orders:0-3,7 payments:1`."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in sorted(partitions):
+        topics.setdefault(topic, []).append(partition)
+    return " ".join(f"{topic}:{','.join(_ranges(some))}" for topic, some in topics.items())
+
+
+def _ranges(numbers: list[int]) -> Iterator[str]:
+    first = previous = numbers[0]
+    for number in [*numbers[1:], None]:
+        if number != previous + 1:
+            yield str(first) if first == previous else f"{first}-{previous}"
+            first = number if number is not None else first
+        previous = number if number is not None else previous
+
+
+def _time(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")[:-6]
