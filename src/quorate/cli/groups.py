@@ -24,7 +24,7 @@ from quorate.client.group_admin import Group, Groups, Lag
 from quorate.client.group_offsets import Committed, commit_offsets, committed_offsets
 from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import list_offsets
-from quorate.coordinator import events
+from quorate.coordinator import consumer_events, events
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["app"]
@@ -282,7 +282,7 @@ def _event_of(value: bytes | None, group: str) -> dict[str, Any] | None:
 def _line(event: dict[str, Any]) -> str:
     """What happened, in words; the name of it if it is of a kind that came after this was written."""
     kind = str(event.get("kind"))
-    known = getattr(events, kind, None) if kind in events.__all__ else None
+    known = next((getattr(one, kind) for one in (events, consumer_events) if kind in one.__all__), None)
     if known is None:
         return kind
     names = {one.name for one in fields(known)}
@@ -295,6 +295,12 @@ def _line(event: dict[str, Any]) -> str:
 
 # Asking, and showing
 
+_IN_WORDS: Final = {
+    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.NON_EMPTY_GROUP: "the group has members: stop them first",
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this client may not see that group",
+}
+
 
 def _ask(bootstrap: str, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
     async def ask() -> T:
@@ -304,7 +310,7 @@ def _ask(bootstrap: str, question: Callable[[Cluster], Coroutine[Any, Any, T]]) 
     try:
         return asyncio.run(ask())
     except ApiError as error:
-        _fail(error.message or error.code.name, REFUSED)
+        _fail(error.message or _IN_WORDS.get(error.code, error.code.name), REFUSED)
     except Unavailable as error:
         _fail(str(error), NOT_ASKED)
     except ValueError as error:
