@@ -23,8 +23,10 @@ from quorate.coordinator.consumer_protocol import ConsumerProtocolSubscription
 from quorate.coordinator.effects import Caller, Effects, LogRecord, Moment
 from quorate.coordinator.settings import GroupSettings
 from quorate.coordinator.shard import GroupShard
+from quorate.coordinator.topics_view import Topic, Topics
 from quorate.protocol import codec
 from quorate.protocol.api.groups import (
+    ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
@@ -38,10 +40,15 @@ from quorate.protocol.api.groups import (
 )
 from quorate.protocol.api.transactions import TxnOffsetCommitRequest
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.types import Uuid
 
 START_WALL_MS = 1_700_000_000_000
 GROUP = "g"
 OK = ErrorCode.NONE
+
+
+def topic_id(name: str) -> Uuid:
+    return Uuid(name.encode().ljust(16, b"."))
 
 
 def subscription(*topics: str, version: int = 1) -> bytes:
@@ -324,6 +331,28 @@ class Groups:
     def asks_to_leave(self, request: LeaveGroupRequest, caller: Caller) -> Reply:
         return self.ask(
             caller.version, lambda ticket, moment: self.shard.leave(ticket, request, caller, moment)
+        )
+
+    def has_topics(self, **partition_counts: int) -> None:
+        """The topics of the cluster, which consumer groups are assigned from."""
+        topics = [Topic(topic_id(name), name, number) for name, number in partition_counts.items()]
+        self.shard.topics_changed(Topics(topics), partition_counts)
+
+    def hears(self, member_id: str, epoch: int = 0, **about: Any) -> Reply:
+        """A heartbeat of the consumer protocol."""
+        group_id = about.pop("group_id", GROUP)
+        if epoch == 0:
+            about = {
+                "rebalance_timeout_ms": 60_000,
+                "subscribed_topic_names": ["t"],
+                "topic_partitions": [],
+            } | about
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=group_id, member_id=member_id, member_epoch=epoch, **about
+        )
+        caller = Caller(1, "modern", "/host-of-modern")
+        return self.ask(
+            1, lambda ticket, moment: self.shard.consumer_group_heartbeat(ticket, request, caller, moment)
         )
 
     def deletes_topics(self, *names: str) -> None:

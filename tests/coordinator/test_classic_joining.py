@@ -148,7 +148,7 @@ class TestProtocols:
         ("likings", "chosen"),
         [
             (["xy", "xy", "yx"], "x"),
-            (["yx", "xy", "yx"], "y"),
+            (["xy", "yx", "yx"], "y"),
             (["xy", "yx"], "x"),  # in a tie, the one that was named first
             (["xyz", "zy", "yz"], "y"),  # x is not spoken by all; the votes are y, z, y
         ],

@@ -92,8 +92,9 @@ TRANSITIONS: Final[Mapping[tuple[State, Trigger], State]] = {
     (State.COMPLETING, Trigger.ASSIGNED): State.STABLE,
     (State.PREPARING, Trigger.COMPLETE): State.COMPLETING,
     (State.PREPARING, Trigger.ABANDONED): State.EMPTY,
+    # Also when it makes room for a consumer group.
     (State.EMPTY, Trigger.DELETED): State.DEAD,
-    **{(state, Trigger.UPGRADED): State.DEAD for state in State if state is not State.DEAD},
+    **{(state, Trigger.UPGRADED): State.DEAD for state in (State.PREPARING, State.COMPLETING, State.STABLE)},
     **{(state, Trigger.UNLOADED): State.DEAD for state in State if state is not State.DEAD},
 }
 

@@ -93,12 +93,6 @@ class ClassicGroups:
             group.move(Trigger.UNLOADED, step.wall_ms)
         self._groups.clear()
 
-    def make_room(self, group_id: str, step: Step) -> None:
-        """A consumer group has begun. What had only offsets until now needs no group of its own."""
-        group = self._groups.get(group_id)
-        if group is not None and not group.is_stored:
-            self._drop(group, Trigger.UPGRADED, step)
-
     def append_refused(self, group_id: str, code: ErrorCode, step: Step) -> None:
         """What a group wanted to store was not stored. `code` is what its members hear.
 

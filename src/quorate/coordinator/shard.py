@@ -122,10 +122,8 @@ class GroupShard:
                     self._classic.apply(key, value, self._step(self._moment))
                 else:
                     self._classic.replay(key, value)
-            case key, value if isinstance(key, CONSUMER_KEYS):
+            case key, _ if isinstance(key, CONSUMER_KEYS):
                 self._consumer.apply(record)
-                if self._is_loaded and value is not None:
-                    self._classic.make_room(key.group_id, self._step(self._moment))
             case _:
                 raise AssertionError(f"not a record of a group: {record.key}")
         self._offsets.appended()
