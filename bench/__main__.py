@@ -4,7 +4,7 @@ import importlib
 import platform
 import sys
 
-SECTIONS = ("codec", "batches", "net", "quorum", "image", "controller", "broker")
+SECTIONS = ("codec", "batches", "net", "quorum", "image", "controller", "broker", "quotas")
 
 for name in sys.argv[1:] or SECTIONS:
     if name not in SECTIONS:
