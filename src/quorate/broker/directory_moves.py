@@ -92,6 +92,7 @@ class Move:
         self.log: PartitionLog | None = None  # the copy, once it is open
         self.stage = Stage.COPYING
         self.is_begun = False  # before that, nobody works on it
+        self.is_alone = False  # the log is not compacted meanwhile
         self.copied_bytes = 0
         self.step: asyncio.Task[bool] | None = None  # which is never interrupted
 
@@ -194,6 +195,7 @@ class DirectoryMoves:
 
     async def _open(self, move: Move) -> None:
         await self._cleaning.pause(move.partition)
+        move.is_alone = True
         move.log = await self._shelf.open(move.partition.key, move.partition.config, move.path)
 
     # What the cluster says
@@ -272,7 +274,9 @@ class DirectoryMoves:
         if self._moves.get(key) is move:
             del self._moves[key]
             self._known.pop(key, None)
-        self._cleaning.resume(move.partition)
+        if move.is_alone:
+            move.is_alone = False
+            self._cleaning.resume(move.partition)
 
     async def _settled(self, move: Move) -> None:
         if move.step is not None and not move.step.done():
@@ -395,8 +399,8 @@ class DirectoryMoves:
                     return True
             finally:
                 if move.stage is Stage.DONE:
+                    self._cleaning.moved(partition, was_in, move.path)
                     self._drop_from_books(move)
-        self._cleaning.moved(partition, was_in, move.path)
         self._logger.info(
             "move done partition=%s from=%s to=%s end_offset=%d copied_bytes=%d",
             partition.key,

@@ -89,8 +89,8 @@ class Copying:
         return Copied(size_bytes, is_all=next_offset >= end_offset)
 
     def rest(self, log: PartitionLog, copy: PartitionLog, shelf: Failing) -> bool:
-        """Copies all that is left, in one go. Whether it was little enough, and the two are now the same; which
-        they are not if something was taken away from the log since it was looked at."""
+        """Copies all that is left in one go. Whether it was little enough, and the two are the same now. They
+        are not if something was taken away from the log since it was looked at."""
         if log.start_offset != copy.start_offset:
             return False
         if common_end(log.epochs, log.end_offset, copy.epochs, copy.end_offset) < copy.end_offset:

@@ -23,6 +23,7 @@ from quorate.broker.cleaner import Cleaner
 from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.fetcher import Fetchers
 from quorate.broker.groups import Groups
+from quorate.broker.handlers.log_dirs import LogDirs
 from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.kraft_changes import KraftChanges
 from quorate.broker.lifecycle import Lifecycle, State, Stop
@@ -36,13 +37,13 @@ from quorate.broker.throttling import Throttling
 from quorate.controller.events import Event
 from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.image import ClusterImage
-from quorate.metadata.partitions import Partition as PartitionState
 from quorate.metadata.touched import Touched
 from quorate.net.connections import Address, Connections
 from quorate.net.limits import Limits
 from quorate.net.routes import Handler, RequestContext, throttle_time_ms
 from quorate.net.server import Server
 from quorate.node.admin_view import BrokerStatus, ReplicaCounts
+from quorate.node.broker_disks import BrokerDisks
 from quorate.node.broker_metrics import (
     BrokerMetrics,
     CountedControlPlane,
@@ -58,6 +59,7 @@ from quorate.node.config import NodeConfig
 from quorate.node.controller_channel import ControllerChannel, KraftControlPlane
 from quorate.node.directory_assignments import DirectoryAssignments
 from quorate.node.host import Host
+from quorate.node.log_directory_metrics import LogDirectoryMetrics
 from quorate.node.log_shelf import DirectoryShelf
 from quorate.node.membership import Membership
 from quorate.node.metrics import NodeMetrics
@@ -67,7 +69,6 @@ from quorate.protocol.api.brokers import BrokerRegistrationRequest
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.types import Uuid
 from quorate.storage.errors import StorageError
-from quorate.storage.log_directories import LogDirectory
 
 __all__ = ["BrokerRole"]
 
@@ -115,10 +116,12 @@ class BrokerRole:
         self.ports: dict[str, int] = {}  # by listener, once it listens
         self.membership: Membership | None = None
         self.replicas: Replicas | None = None
+        self.disks: BrokerDisks | None = None
         self.cleaner: Cleaner | None = None
         self.groups: Groups | None = None
         state.when_applied.append(lambda _: self._applied.set())
         metrics.sources.append(BrokerMetrics(self, self._traffic, self._isr_counts))
+        metrics.sources.append(LogDirectoryMetrics(lambda: self.disks))
         metrics.sources.append(CleanerMetrics(lambda: self.cleaner, host.wall_ms))
         throttles = {"leader": self.leader_throttle, "follower": self.follower_throttle}
         metrics.sources.append(QuotaMetrics(self.quotas, throttles, self._now_ms))
@@ -136,10 +139,14 @@ class BrokerRole:
                 self._channel(),
                 self._host.random,
             )
-            broker, proposals, fetchers = self._assemble(shelf, assignments)
+            disks = BrokerDisks(
+                self._host, self._config, shelf, assignments, self.configs, lambda: self._state.image
+            )
+            broker, proposals, fetchers = self._assemble(disks)
+            self.disks = disks
             control_plane = broker.control_plane
             assert isinstance(control_plane, KraftControlPlane)
-            servers = await self._listen(broker, closing)
+            servers = await self._listen(broker, LogDirs(broker, disks.moves, disks.futures), closing)
             lifecycle = Lifecycle(
                 self._registration(shelf, servers), self._config.lifecycle_settings, chance=self._host.random
             )
@@ -149,7 +156,7 @@ class BrokerRole:
                 channel.look_elsewhere,
                 self._saw,
             )
-            shelf.when_failed = self._directory_failed
+            disks.serve(membership)
             if self._is_stopping:
                 membership.begin_shutdown()
             async with asyncio.TaskGroup() as tasks:
@@ -159,7 +166,6 @@ class BrokerRole:
                         fetchers.run(),
                         proposals.run(),
                         self._publish(shelf, broker.replicas, membership),
-                        self._watch_directories(shelf, membership),
                         self._open_for_clients(membership),
                         broker.replicas.watch_followers(),
                         broker.replicas.save_high_watermarks(),
@@ -167,6 +173,7 @@ class BrokerRole:
                         self._clean_logs(),
                         control_plane.run(),
                         assignments.run(),
+                        *disks.duties(),
                     )
                 ]
                 await membership.run()
@@ -176,8 +183,11 @@ class BrokerRole:
                     duty.cancel()
             for server in servers:
                 await server.close(timeout_ms=1000)
+            await disks.close()
             await broker.replicas.close()
             await shelf.mark_clean(membership.epoch)
+            if disks.fatal is not None:
+                raise disks.fatal
             return stop
 
     def stop(self) -> None:
@@ -193,10 +203,8 @@ class BrokerRole:
             self._connections(), lambda: self._replica.quorum.leader_endpoint, self._host.random
         )
 
-    def _assemble(
-        self, shelf: DirectoryShelf, assignments: DirectoryAssignments
-    ) -> tuple[Broker, IsrProposals, Fetchers]:
-        settings, host = self.settings, self._host
+    def _assemble(self, disks: BrokerDisks) -> tuple[Broker, IsrProposals, Fetchers]:
+        settings, host, shelf = self.settings, self._host, disks.shelf
         around = Surroundings(
             broker_id=settings.broker_id,
             lag_ms_max=settings.replica_lag_time_max_ms,
@@ -222,15 +230,11 @@ class BrokerRole:
             self._take_offline,
             self.follower_throttle,
         )
-
-        def compare_directories(partition: Partition, state: PartitionState) -> None:
-            known = state.directory_of(settings.broker_id)
-            assignments.note(partition.key, actual=shelf.directory_of(partition.log), known=known)
-
-        replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals, compare_directories)
+        replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals, disks.assigned)
         self.cleaner = make_cleaner(
             settings.broker_id, host, self.configs, shelf, replicas, self._now_ms, self._take_offline
         )
+        disks.begin(replicas, self.cleaner)
         broker = Broker(
             settings=settings,
             configs=self.configs,
@@ -247,12 +251,12 @@ class BrokerRole:
         )
         return broker, proposals, fetchers
 
-    async def _listen(self, broker: Broker, closing: AsyncExitStack) -> list[Server]:
+    async def _listen(self, broker: Broker, log_dirs: LogDirs, closing: AsyncExitStack) -> list[Server]:
         servers = self._servers
         assert isinstance(broker.control_plane, KraftControlPlane)
         groups = self.groups = Groups(broker, self._saw)
         broker.replicas.when_led = groups.led
-        routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state, groups)
+        routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state, groups, log_dirs)
         closing.push_async_callback(routes.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
@@ -368,20 +372,6 @@ class BrokerRole:
         assert self.cleaner is not None
         if self._config["log.cleaner.enable"]:
             await self.cleaner.run()
-
-    async def _watch_directories(self, shelf: DirectoryShelf, membership: Membership) -> None:
-        """A broker without a directory is of no use. It ends, once others may lead what it has led."""
-        registered = shelf.directory_ids
-        await shelf.all_failed.wait()
-        await membership.until_reported(registered)
-        raise StorageError(", ".join(shelf.offline_paths), "no log directory is left")
-
-    def _directory_failed(self, directory: LogDirectory, error: StorageError) -> None:
-        assert self.replicas is not None
-        assert self.membership is not None
-        self.replicas.directory_failed(directory.path, str(error))
-        if directory.directory_id is not None:
-            self.membership.directories_failed([directory.directory_id])
 
     def _set_aside(self, image: ClusterImage) -> None:
         """What is fetched from the other brokers needs memory, too."""

@@ -16,6 +16,7 @@ from quorate.broker.handlers.forwarding import Forwarding, limit_to_controller
 from quorate.broker.handlers.group_admin import GroupAdministration
 from quorate.broker.handlers.group_members import GroupMembers
 from quorate.broker.handlers.group_offsets import GroupOffsets
+from quorate.broker.handlers.log_dirs import LogDirs
 from quorate.broker.handlers.metadata import Metadata
 from quorate.broker.handlers.offsets import ListOffsetsHandler, OffsetForLeaderEpochHandler
 from quorate.broker.handlers.own_view import OwnView
@@ -54,6 +55,7 @@ class BrokerRoutes:
         replica: Replica,
         state: ClusterState,
         groups: Groups,
+        log_dirs: LogDirs,
     ) -> None:
         self._replica = replica
         self._state = state
@@ -81,6 +83,7 @@ class BrokerRoutes:
             *Describing(broker).routes(),
             *DeletingRecords(broker).routes(),
             *DescribingProducers(broker).routes(),
+            *log_dirs.routes(),
         ]
 
     def table(self, wrap: Callable[[Handler], Handler]) -> RouteTable:

@@ -58,7 +58,7 @@ class FutureLogs:
         self._host = host
         self._shelf = shelf
         self._directories = shelf.directories
-        self._paths = {os.path.abspath(path): path.rstrip("/") for path in paths}  # noqa: PTH100
+        self._paths = {self.absolute(path): path.rstrip("/") for path in paths}
         self._replaced: list[_Replaced] = []
         self._has_replaced = asyncio.Event()
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
@@ -80,7 +80,11 @@ class FutureLogs:
         return bool(self._directories.offline)
 
     def path_of(self, log: PartitionLog) -> str:
-        return os.path.abspath(log.directory.rpartition("/")[0])  # noqa: PTH100
+        return self.absolute(log.directory.rpartition("/")[0])
+
+    def absolute(self, path: str) -> str:
+        """As it is called here."""
+        return os.path.abspath(path)  # noqa: PTH100
 
     def id_of(self, path: str) -> Uuid:
         """Also of one that has failed since it was opened; UNASSIGNED if it has none."""
@@ -107,7 +111,7 @@ class FutureLogs:
     def found(self, key: TopicPartition) -> str | None:
         """The directory in which there is a copy."""
         directory = self._directories.future_of(_name(key))
-        return None if directory is None else os.path.abspath(directory.path)  # noqa: PTH100
+        return None if directory is None else self.absolute(directory.path)
 
     async def open(self, key: TopicPartition, config: TopicConfig, path: str) -> PartitionLog:
         """The copy of a log in another directory, as far as it is; or a new one."""
