@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from pathlib import Path
 from typing import Any
@@ -142,3 +143,15 @@ def test_who_opens_many_logs_says_how_far_it_is(tmp_path: Path, caplog: pytest.L
     scenario()
     said = [one.message for one in caplog.records if one.message.startswith("opening")]
     assert said == ["opening logs done=3 of=8", "opening logs done=6 of=8"]
+
+
+@in_loop
+async def test_too_many_open_files_take_nothing_offline(tmp_path: Path):
+    broker = Serving(tmp_path)
+    partition = await broker.topic("t")
+    assert partition is not None
+    error = StorageError("t-0", "too many open files")
+    error.__cause__ = OSError(errno.EMFILE, "too many open files")
+    broker.replicas.offline(partition, error)
+    assert (partition.failure, broker.shelf.failed) == (None, [])
+    await broker.close()

@@ -275,7 +275,10 @@ class _Fetcher:
         try:
             return self._is_followed(followed) and await self._take_or_raise(followed, offset, data)
         except StorageError as error:
-            followed.has_failed = True
+            if error.is_of_handles:
+                self._back_off(followed)
+            else:
+                followed.has_failed = True
             self._all.offline(partition, error)
         except (ApiError, AppendError) as error:
             code = error.code if isinstance(error, ApiError) else ErrorCode.CORRUPT_MESSAGE

@@ -175,6 +175,9 @@ class Replicas:
         """The disk under a replica has failed, and with it everything in the same directory."""
         if not self._has(partition):
             return  # it was removed while somebody worked on it
+        if error.is_of_handles:
+            self._logger.error("not written partition=%s reason=%s", partition.key, error)
+            return  # it goes on when fewer files are open
         self._shelf.fail(partition.log, error)
         self.directory_failed(_directory_of(partition), str(error))
 

@@ -64,7 +64,13 @@ class ControllerRole:
         """Begins to be reachable, for controllers and brokers."""
         config, listener = self._config, self._config.controller_listener
         routes = ControllerRoutes(self._replica, self.desk, self._state, self._settings, self._metrics)
-        server = Server(listener.name, routes.table, limits=config.limits, throttle_time_ms=throttle_time_ms)
+        server = Server(
+            listener.name,
+            routes.table,
+            limits=config.limits,
+            budget=config.budget(),
+            throttle_time_ms=throttle_time_ms,
+        )
         await server.start(listener.host or None, listener.port)
         closing.push_async_callback(server.close, timeout_ms=1000)
         self._logger.info("listening listener=%s port=%d", listener.name, server.port)

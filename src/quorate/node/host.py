@@ -39,11 +39,12 @@ class Host:
     """Runs a module of ours as a process of its own, with pipes to it. None where there are no others."""
 
 
-def real_host(name: str, executor: Executor | None = None) -> Host:
-    """This machine: its disks, its clock, and random numbers that nobody can foresee."""
+def real_host(name: str, executor: Executor | None = None, files_max: int | None = None) -> Host:
+    """This machine: its disks, its clock, and random numbers that nobody can foresee. `files_max` is how many
+    files may be open when another segment is opened."""
     return Host(
         name=name,
-        files=RealFiles(executor),
+        files=RealFiles(executor, files_max),
         random=random.SystemRandom(),
         wall_ms=_wall_ms,
         executor=executor,

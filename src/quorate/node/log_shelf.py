@@ -142,8 +142,6 @@ class DirectoryShelf:
                 await self._set_aside_unless(directory, name, key.topic_id)
             elif self._directories.future_of(name) is not None:
                 await self._use_or_drop_future(key, name, directory)
-            else:
-                directory.partitions.add(name)  # others are opened meanwhile: it counts from now on
             await self.forget_deleted(name, directory)
             directory.partitions.add(name)
             log = await PartitionLog.open(
@@ -350,7 +348,7 @@ class DirectoryShelf:
 
     def fail_directory(self, directory: LogDirectory, error: StorageError) -> None:
         """The disk under a directory has failed."""
-        if directory not in self._directories.online:
+        if directory not in self._directories.online or error.is_of_handles:
             return
         self._logger.error("log directory offline path=%s reason=%s", directory.path, error)
         self._directories.take_offline(directory, str(error))

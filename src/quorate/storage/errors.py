@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 __all__ = ["AppendError", "StorageError", "storage_errors"]
+
+_TOO_MANY_OPEN: Final = frozenset({errno.EMFILE, errno.ENFILE})
 
 
 class StorageError(Exception):
@@ -18,6 +22,11 @@ class StorageError(Exception):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.reason}"
+
+    @property
+    def is_of_handles(self) -> bool:
+        """Whether too many files are open, which says nothing about the disk."""
+        return isinstance(self.__cause__, OSError) and self.__cause__.errno in _TOO_MANY_OPEN
 
     @classmethod
     def of(cls, path: str, error: OSError) -> StorageError:

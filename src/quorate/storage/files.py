@@ -27,6 +27,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 from quorate.protocol.types import Buffer
 
 __all__ = [
+    "CountsHandles",
     "File",
     "Files",
     "MeasuresSpace",
@@ -130,6 +131,15 @@ class MeasuresSpace(Protocol):
     def space(self, path: str) -> Space: ...
 
 
+@runtime_checkable
+class CountsHandles(Protocol):
+    """A file system that knows how many files may be open."""
+
+    def check_room(self, path: str) -> None:
+        """OSError, EMFILE, if so many are open that no segment should be opened: what is left is for what
+        must not fail."""
+
+
 async def replace_file(files: Files, path: str, data: bytes) -> None:
     """Makes `data` the content of a file, durably: after a crash it is the old content or the new one."""
     temporary = path + ".tmp"
@@ -153,12 +163,26 @@ def descriptor_of(file: File) -> int | None:
 class RealFiles:
     """The file system of this machine. Waiting for the disk happens in the executor."""
 
-    def __init__(self, executor: Executor | None = None) -> None:
+    def __init__(self, executor: Executor | None = None, files_max: int | None = None) -> None:
         self._executor = executor
+        self._files_max = files_max
+        self._open_files: set[int] = set()  # descriptors
+
+    @property
+    def open_files(self) -> int:
+        return len(self._open_files)
+
+    def check_room(self, path: str) -> None:
+        if self._files_max is not None and len(self._open_files) >= self._files_max:
+            reason = (
+                f"{len(self._open_files)} files are open, and no more than {self._files_max} may be"
+                " for segments: this process needs a higher limit of open files (ulimit -n)"
+            )
+            raise OSError(errno.EMFILE, reason, path)
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return _RealFile(path, os.open(path, flags, 0o644), self._executor)
+        return _RealFile(path, os.open(path, flags, 0o644), self._executor, self._open_files)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -193,7 +217,8 @@ class RealFiles:
         return await to_its_end(asyncio.get_running_loop().run_in_executor(self._executor, work))
 
     def lock(self, path: str) -> File | None:
-        file = _RealFile(path, os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644), self._executor)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        file = _RealFile(path, descriptor, self._executor, self._open_files)
         try:
             _lock(file.descriptor)
         except (BlockingIOError, PermissionError):
@@ -216,12 +241,14 @@ def _lock(descriptor: int) -> None:
 
 
 class _RealFile:
-    __slots__ = ("_executor", "_size", "descriptor", "path")
+    __slots__ = ("_executor", "_open_files", "_size", "descriptor", "path")
 
-    def __init__(self, path: str, descriptor: int, executor: Executor | None) -> None:
+    def __init__(self, path: str, descriptor: int, executor: Executor | None, open_files: set[int]) -> None:
         self.path = path
         self.descriptor = descriptor
         self._executor = executor
+        self._open_files = open_files
+        open_files.add(descriptor)
         self._size = os.fstat(descriptor).st_size
 
     def size(self) -> int:
@@ -268,6 +295,7 @@ class _RealFile:
 
     def close(self) -> None:
         if self.descriptor >= 0:
+            self._open_files.discard(self.descriptor)
             os.close(self.descriptor)
             self.descriptor = -1
 

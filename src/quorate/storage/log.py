@@ -379,12 +379,14 @@ class Log:
         if len(headers) > 1:
             size_bytes = sum([header.size_bytes for header in headers])
             timestamp_ms = max([header.max_timestamp for header in headers])
+        is_rolled = False  # or need not be: until then nothing was written
         try:
             if self._segments[-1].must_roll(size_bytes, headers[-1].last_offset, timestamp_ms, now_ms):
                 self._roll(headers[0].base_offset, now_ms)
+            is_rolled = True
             self._segments[-1].append(buffers, headers, now_ms)
         except OSError as error:
-            self._cuts += 1
+            self._cuts += is_rolled
             raise StorageError.of(self._segments[-1].path, error) from error
         except StorageError as error:
             self._failure = error

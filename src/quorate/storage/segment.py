@@ -19,7 +19,7 @@ from quorate.protocol.errors import ApiError
 from quorate.protocol.types import Buffer
 from quorate.storage.errors import StorageError
 from quorate.storage.file_ranges import FileRange, SharedFile
-from quorate.storage.files import File, Files
+from quorate.storage.files import CountsHandles, File, Files
 from quorate.storage.indexes import (
     AbortedTransaction,
     OffsetEntry,
@@ -149,6 +149,8 @@ class Segment:
         self._config = config
         self._created_ms = self._modified_ms = now_ms
         opened: list[File] = []
+        if isinstance(files, CountsHandles):
+            files.check_room(segment_path(directory, base_offset, LOG_SUFFIX))
         try:
             for suffix, may_create in ((LOG_SUFFIX, create), (".index", True), (".timeindex", True)):
                 path = segment_path(directory, base_offset, suffix + name_suffix)

@@ -1,0 +1,38 @@
+"""How many files this process may have open, and how many of them are for segments of logs.
+
+A connection needs one, a segment three. Whoever runs out of them in the middle of a sync does not know what
+is on the disk any more; so segments are refused before it comes to that.
+"""
+
+from __future__ import annotations
+
+import resource
+from typing import Final
+
+__all__ = ["files_for_segments", "raised_limit"]
+
+_ALWAYS_FREE: Final = 64  # for checkpoints, directories, and what the process itself needs
+
+
+def raised_limit() -> int:
+    """Raises the limit of open files as far as this process may, as a JVM does. What it then is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (OSError, ValueError):
+            return soft  # some systems have a lower limit that they do not tell
+    return hard
+
+
+def files_for_segments(limit: int, connections_max: int) -> int:
+    """What connections may need is kept for them, but at most half of all.
+
+    >>> files_for_segments(1024, 10_000)
+    448
+    >>> files_for_segments(1_000_000, 10_000)
+    989936
+    """
+    if limit == resource.RLIM_INFINITY:
+        return 1 << 62
+    return max(_ALWAYS_FREE, limit - min(connections_max, limit // 2) - _ALWAYS_FREE)
