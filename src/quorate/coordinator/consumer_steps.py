@@ -61,6 +61,9 @@ def take_steps(
     subscriptions = Subscriptions(state, around.topics)
     target = _target(group, before, says, epoch, subscriptions, around, step)
     written += target.records
+    subscription_changed = names_changed or regex.changed
+    if says.is_reconciled_to(target.epoch) and not subscription_changed:
+        return written, says  # nearly every heartbeat: there is nothing to look up
     after = reconcile(
         says,
         Reconciliation(
@@ -69,7 +72,7 @@ def take_steps(
             subscribed=subscriptions.of(says),
             owner_of=_owners(state, admitted),
             owned=owned,
-            subscription_changed=names_changed or regex.changed,
+            subscription_changed=subscription_changed,
         ),
     )
     if after is not says:
