@@ -23,27 +23,28 @@ from typing import Any
 from classic_payloads import assigned, subscription_bytes
 
 from quorate.coordinator import log_format
-from quorate.coordinator.classic_groups import ClassicGroups
-from quorate.coordinator.classic_joining import Joiner
-from quorate.coordinator.consumer import Hearing
+from quorate.coordinator.classic import ClassicGroup
 from quorate.coordinator.consumer_group import ConsumerGroup
 from quorate.coordinator.consumer_groups import CONSUMER_KEYS, ConsumerGroups
 from quorate.coordinator.consumer_state import ConsumerGroupState
-from quorate.coordinator.deadlines import Deadlines
-from quorate.coordinator.effects import Caller, LogRecord, Moment
+from quorate.coordinator.effects import Caller, Effects, LogRecord, Moment
 from quorate.coordinator.settings import GroupSettings
-from quorate.coordinator.step import Step, Timer
+from quorate.coordinator.shard import GroupShard
 from quorate.coordinator.topics_view import Topic, Topics
 from quorate.metadata.event import Event
 from quorate.protocol import codec
 from quorate.protocol.api.groups import (
+    ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
     HeartbeatRequest,
     JoinGroupRequest,
     LeaveGroupRequest,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
     SyncGroupRequest,
 )
+from quorate.protocol.api.transactions import TxnOffsetCommitRequest
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
 
@@ -66,80 +67,57 @@ class ConsumerStory:
         self.now_ms = 0.0
         self.log: list[tuple[bytes, bytes | None]] = []
         self.written: list[LogRecord] = []  # by the last step
+        self.answered: dict[int, Any] = {}  # by the last step
         self.events: list[Event] = []
         self.refuses = False  # the log takes nothing
         self._tickets = count(1)
         self._ids = count(1)
         self._start()
+        self.shard.loaded(self.moment)
 
     def _start(self) -> None:
-        self.deadlines: Deadlines[Timer] = Deadlines()
-        self.consumers = ConsumerGroups()
-        self.classics = ClassicGroups()
-        self._configs: dict[str, str] = {}
+        self.shard = GroupShard(self.settings, lambda: f"id-{next(self._ids)}")
         self.tell_topics()
 
     # The host
 
-    def step(self) -> Step:
-        return Step(self.settings, self.deadlines, Moment(self.now_ms, START_WALL_MS + int(self.now_ms)))
+    @property
+    def moment(self) -> Moment:
+        return Moment(self.now_ms, START_WALL_MS + int(self.now_ms))
 
-    def carry_out(self, step: Step) -> dict[int, Any]:
+    def carry_out(self, effects: Effects) -> None:
         """Appends, applies, answers."""
-        self.events += step.events
-        self.written = list(step.records)
-        touched = {GROUP: self.group} if self.group is not None else {}
-        if self.refuses and step.records:
-            after = self.step()
-            self.consumers.append_refused([GROUP], after)
-            self.classics.append_refused(GROUP, ErrorCode.COORDINATOR_NOT_AVAILABLE, after)
-            return {}
-        for group in touched.values():
-            if group.successor is not None:
-                self.classics.adopt(group.successor)
-        for record in step.records:
+        self.events += effects.events
+        self.written = list(effects.records)
+        if self.refuses and effects.records:
+            self.written = []
+            effects = self.shard.append_refused(effects, ErrorCode.NOT_ENOUGH_REPLICAS, self.moment)
+            assert not effects.records
+        for record in effects.records:
             key, value = log_format.encode(record)
             self.log.append((key, value))
-            self._apply(key, value)
-        answers = {answer.ticket: answer.response for answer in step.answers}
-        assert len(answers) == len(step.answers), "everybody is answered once"
-        return answers
+            self._apply(key, value, len(self.log) - 1)
+        self.answered = {answer.ticket: answer.response for answer in effects.answers}
+        assert len(self.answered) == len(effects.answers), "everybody is answered once"
 
-    def _apply(self, key: bytes, value: bytes | None) -> None:
+    def _apply(self, key: bytes, value: bytes | None, offset: int) -> None:
         record = log_format.decode(key, value)
         assert record is not None
-        if isinstance(record.key, CONSUMER_KEYS):
-            self.consumers.apply(record)
-        else:
-            self.classics.apply(record.key, record.value, self.step())  # type: ignore[arg-type]
+        self.shard.apply(record, offset)
 
     def fails_over(self) -> None:
         """Another coordinator takes over, with nothing but the log."""
         self._start()
-        for key, value in self.log:
-            record = log_format.decode(key, value)
-            assert record is not None
-            if isinstance(record.key, CONSUMER_KEYS):
-                self.consumers.apply(record)
-            else:
-                self.classics.replay(record.key, record.value)  # type: ignore[arg-type]
-        step = self.step()
-        self.consumers.loaded(step)
-        self.classics.loaded(step)
-        self.carry_out(step)
+        for offset, (key, value) in enumerate(self.log):
+            self._apply(key, value, offset)
+        self.carry_out(self.shard.loaded(self.moment))
 
     def passes(self, ms: float) -> None:
         """Time goes on; whatever is due happens on the way."""
         end = self.now_ms + ms
-        while (next_ms := self.deadlines.next_ms()) is not None and next_ms <= end:
-            self.now_ms = max(self.now_ms, next_ms)
-            for timer in self.deadlines.expired(self.now_ms):
-                step = self.step()
-                if timer.kind.value in {"session", "join", "sync"}:
-                    self.classics.due(timer, step)
-                else:
-                    self.consumers.expire(timer, step)
-                self.carry_out(step)
+        while self.shard.next_deadline_ms <= end:
+            self.now_ms = max(self.now_ms, self.shard.next_deadline_ms)
+            self.carry_out(self.shard.tick(self.moment))
         self.now_ms = end
 
     # The cluster
@@ -150,7 +128,7 @@ class ConsumerStory:
             [Topic(topic_id(name), name, size, racks.get(name, ())) for name, size in self.sizes.items()],
             self.topics_version,
         )
-        self.consumers.topics_changed(self.topics, changed)
+        self.shard.topics_changed(self.topics, changed)
 
     def has_topic(self, name: str, partitions: int) -> None:
         """A topic is created, or grows."""
@@ -164,13 +142,17 @@ class ConsumerStory:
         self.tell_topics(name)
 
     def configures(self, **config: str) -> None:
-        self.consumers.configure(GROUP, {key.replace("_", "."): value for key, value in config.items()})
+        self.shard.configure(GROUP, {key.replace("_", "."): value for key, value in config.items()})
 
     # The group
 
     @property
     def group(self) -> ConsumerGroup | None:
-        return self.consumers.get(GROUP)
+        return self.shard.consumer_groups.get(GROUP)
+
+    @property
+    def classic_group(self) -> ClassicGroup | None:
+        return self.shard.classic_groups.get(GROUP)
 
     @property
     def state(self) -> ConsumerGroupState:
@@ -178,7 +160,8 @@ class ConsumerStory:
         return self.group.state
 
     def describe(self) -> ConsumerGroupDescribeResponse.DescribedGroup:
-        row = self.consumers.describe(GROUP, self.step())
+        request = ConsumerGroupDescribeRequest(group_ids=[GROUP], include_authorized_operations=False)
+        (row,) = self.shard.consumer_group_describe(request, Caller(1, "client", "/10.0.0.1"))
         response = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[row])
         return codec.decode(ConsumerGroupDescribeResponse, 1, codec.encode(response, 1)).groups[0]
 
@@ -205,43 +188,27 @@ class ConsumerStory:
             **{"group_id": GROUP, "member_id": "", "member_epoch": 0, **fields}
         )
         sent = codec.decode(type(request), caller.version, codec.encode(request, caller.version))
-        ticket, step = next(self._tickets), self.step()
-        hearing = Hearing(ticket, sent, caller, f"id-{next(self._ids)}")
-        self.consumers.heartbeat(hearing, self.classics.get(GROUP), step)
-        return self._answer(ticket, step, caller.version)
+        ticket = next(self._tickets)
+        self.carry_out(self.shard.consumer_group_heartbeat(ticket, sent, caller, self.moment))
+        return self._answer(ticket, caller.version)
 
     def asks(self, request: Any, caller: Caller) -> Any:
         """A request of the classic protocol; the answer, or None if it waits."""
-        ticket, step = next(self._tickets), self.step()
-        group = self.group
-        match request:
-            case JoinGroupRequest():
-                joiner = Joiner(ticket, request, caller, f"id-{next(self._ids)}")
-                if group is None:
-                    self.classics.join(joiner, step)
-                else:
-                    self.consumers.join(group, joiner, step)
-            case SyncGroupRequest():
-                if group is None:
-                    self.classics.sync(ticket, request, caller, step)
-                else:
-                    self.consumers.sync(group, ticket, request, step)
-            case HeartbeatRequest():
-                if group is None:
-                    self.classics.heartbeat(ticket, request, step)
-                else:
-                    self.consumers.member_heartbeat(group, ticket, request, step)
-            case LeaveGroupRequest():
-                groups: Any = self.classics if group is None else self.consumers
-                answers = groups.leave(GROUP if group is None else group, request.members, step)
-                self.carry_out(step)
-                return answers
-        return self._answer(ticket, step, caller.version)
+        ticket = next(self._tickets)
+        ask: Any = {
+            JoinGroupRequest: self.shard.join,
+            SyncGroupRequest: self.shard.sync,
+            HeartbeatRequest: self.shard.heartbeat,
+            LeaveGroupRequest: self.shard.leave,
+            OffsetCommitRequest: self.shard.offset_commit,
+            OffsetFetchRequest: self.shard.offset_fetch,
+            TxnOffsetCommitRequest: self.shard.txn_offset_commit,
+        }[type(request)]
+        self.carry_out(ask(ticket, request, caller, self.moment))
+        return self._answer(ticket, caller.version)
 
-    def _answer(self, ticket: int, step: Step, version: int) -> Any:
-        answers = self.carry_out(step)
-        self.answered = answers
-        response = answers.get(ticket)
+    def _answer(self, ticket: int, version: int) -> Any:
+        response = self.answered.get(ticket)
         if response is None:
             return None
         return codec.decode(type(response), version, codec.encode(response, version))
@@ -435,7 +402,6 @@ class ClassicConsumer:
     def leaves(self) -> list[Any]:
         identity = LeaveGroupRequest.MemberIdentity(member_id=self.id, group_instance_id=self.instance)
         request = LeaveGroupRequest(group_id=GROUP, members=[identity])
-        answers: list[Any] = self.story.asks(
-            request, Caller(5, self.caller.client_id, self.caller.client_host)
-        )
+        response = self.story.asks(request, Caller(5, self.caller.client_id, self.caller.client_host))
+        answers: list[Any] = response.members
         return answers

@@ -2,8 +2,10 @@
 
 from consumer_story import OK, ConsumerStory
 
+from quorate.coordinator.consumer_expressions import resolve
 from quorate.coordinator.consumer_group import Surroundings
-from quorate.coordinator.consumer_groups import ConsumerGroups
+from quorate.coordinator.deadlines import Deadlines
+from quorate.coordinator.step import Step
 from quorate.protocol.errors import ErrorCode
 
 
@@ -158,18 +160,13 @@ def test_a_look_that_was_about_to_happen_happens_after_a_failover() -> None:
 
 
 def test_only_topics_that_the_member_may_know_of_match() -> None:
-    class Guarded(ConsumerGroups):
-        def _around(self, group_id: str, step: object) -> Surroundings:
-            open_ones = super()._around(group_id, step)  # type: ignore[arg-type]
-            return Surroundings(
-                open_ones.topics,
-                open_ones.rules,
-                lambda caller, name: name != f"a-not-for-{caller.client_id}",
-            )
-
     story = ConsumerStory({"a1": 1, "a-not-for-joe": 1})
-    story.consumers = Guarded()
-    story.tell_topics()
     a = story.member("a", client="joe").joins(regex="a.*")
-    story.passes(0)
+    assert story.group is not None
+    around = Surroundings(
+        story.topics, may_describe=lambda caller, name: name != f"a-not-for-{caller.client_id}"
+    )
+    step = Step(story.settings, Deadlines(), story.moment)
+    resolve(story.group, around, step)
+    story.carry_out(step.effects())
     assert a.beats().has == {"a1": {0}}

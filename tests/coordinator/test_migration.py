@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from classic_payloads import assignment_payload
-from consumer_story import GROUP, OK, ClassicConsumer, Consumer, ConsumerStory
+from consumer_story import OK, ClassicConsumer, Consumer, ConsumerStory
 
 from quorate.coordinator.classic import State
 from quorate.coordinator.consumer_events import GroupConverted
@@ -17,7 +19,7 @@ def classic_group(story: ConsumerStory, *members: ClassicConsumer, topics: tuple
     for member in members:
         member.joins(*topics)
     story.passes(6_000)
-    group = story.classics.get(GROUP)
+    group = story.classic_group
     assert group is not None
     for member in members:
         member.generation = group.generation
@@ -50,7 +52,7 @@ def test_an_empty_classic_group_is_replaced() -> None:
     a.leaves()
     b = story.member("b").joins("t")
     assert (b.error, b.has) == (OK, {"t": {0, 1}})
-    assert story.classics.get(GROUP) is None
+    assert story.classic_group is None
     assert story.written[0].value is None
 
 
@@ -60,7 +62,7 @@ def test_a_classic_group_is_upgraded_by_the_first_who_speaks_the_new_protocol() 
     classic_group(story, a, b)
     c = story.member("c").joins("t")
     assert (c.error, c.epoch, c.has) == (OK, 2, {}), "the others still have everything"
-    assert story.classics.get(GROUP) is None
+    assert story.classic_group is None
     assert {member.member_id for member in story.state.members.values()} == {a.id, b.id, "c"}
     assert [event.to for event in story.events if isinstance(event, GroupConverted)] == ["consumer"]
     described = {member.member_id: member.member_type for member in story.describe().members}
@@ -85,7 +87,7 @@ def test_the_upgraded_group_is_in_the_log() -> None:
     classic_group(story, a)
     story.member("c").joins("t")
     story.fails_over()
-    assert story.classics.get(GROUP) is None
+    assert story.classic_group is None
     assert a.beats() is ErrorCode.REBALANCE_IN_PROGRESS
     member = story.state.members[a.id]
     assert member.classic is not None
@@ -130,12 +132,12 @@ def test_a_group_whose_assignments_cannot_be_read_is_not_upgraded() -> None:
     story = ConsumerStory({"t": 2})
     a = story.classic("a")
     classic_group(story, a)
-    group = story.classics.get(GROUP)
+    group = story.classic_group
     assert group is not None
     for assignment in (b"\0", assignment_payload({"t": {0}}, user_data=b"mine"), b"\xff\xff"):
         group.members[a.id].assignment = assignment
         assert story.member("c").joins("t").error is ErrorCode.GROUP_ID_NOT_FOUND
-        assert story.classics.get(GROUP) is group
+        assert story.classic_group is group
 
 
 def test_a_group_that_is_too_large_is_not_upgraded() -> None:
@@ -354,7 +356,7 @@ def test_the_group_is_classic_again_when_the_last_of_the_new_protocol_leaves() -
     epoch = story.state.epoch
     c.leaves()
     assert story.group is None
-    group = story.classics.get(GROUP)
+    group = story.classic_group
     assert group is not None
     assert (group.generation, group.state, group.protocol) == (epoch, State.PREPARING, "range")
     assert a.beats() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -374,7 +376,7 @@ def test_or_is_put_out() -> None:
             break
         a.beats()
     assert story.group is None
-    assert story.classics.get(GROUP) is not None
+    assert story.classic_group is not None
 
 
 def test_the_downgraded_group_is_in_the_log() -> None:
@@ -382,7 +384,7 @@ def test_the_downgraded_group_is_in_the_log() -> None:
     a, c = mixed(story)
     c.leaves()
     story.fails_over()
-    group = story.classics.get(GROUP)
+    group = story.classic_group
     assert story.group is None
     assert group is not None
     assert (group.state, list(group.members.by_id)) == (State.STABLE, [a.id])
@@ -392,9 +394,8 @@ def test_the_downgraded_group_is_in_the_log() -> None:
 def test_a_downgrade_may_be_forbidden(policy: str) -> None:
     story = ConsumerStory({"t": 2}, group_consumer_migration_policy="bidirectional")
     a, c = mixed(story)
-    story.settings = type(story.settings)(
-        group_consumer_migration_policy=policy, group_consumer_assignment_interval_ms=0
-    )
+    story.settings = replace(story.settings, group_consumer_migration_policy=policy)
+    story.fails_over()
     c.leaves()
     assert set(story.state.members) == {a.id}
     assert a.beats() is ErrorCode.REBALANCE_IN_PROGRESS
@@ -413,7 +414,7 @@ def test_a_refused_downgrade_leaves_the_group_as_it_was() -> None:
     c.leaves()
     story.refuses = False
     assert set(story.state.members) == {a.id, "c"}
-    assert story.classics.get(GROUP) is None
+    assert story.classic_group is None
 
 
 def test_the_last_of_the_new_protocol_comes_back_with_the_old_one() -> None:
@@ -427,7 +428,7 @@ def test_the_last_of_the_new_protocol_comes_back_with_the_old_one() -> None:
     c.leaves(-2)
     back = story.classic("c", instance="i")
     assert back.joins("t").error_code == OK
-    group = story.classics.get(GROUP)
+    group = story.classic_group
     assert group is not None
     assert group.state is State.STABLE, "nobody wants anything else: nothing to rebalance for"
     assert back.syncs().error_code == OK
