@@ -58,7 +58,7 @@ def dirty_part(log: CleanableLog, *, min_lag_ms: int, max_lag_ms: int, now_ms: i
     limit = min(log.last_stable_offset, active.base_offset)
     if min_lag_ms > 0:
         young = [one.base_offset for one in dirty if one.largest_timestamp_ms > now_ms - min_lag_ms]
-        limit = min(limit, *young[:1])
+        limit = min([limit, *young[:1]])
     limit = max(limit, dirty_offset)
     # whole segments only: up to the one that the limit is in
     upper_offset = max(one.base_offset for one in log.segments if one.base_offset <= limit)
