@@ -35,6 +35,7 @@ CLASSES = {
     "metadata_quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "producer_performance": "org.apache.kafka.tools.ProducerPerformance",
     "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "reassign_partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
 }
 

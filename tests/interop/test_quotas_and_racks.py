@@ -1,6 +1,7 @@
 """Other people's clients under quotas, and in racks: they are held to what Apache's tools have set, and read
 from the replica next to them."""
 
+import json
 import os
 import re
 import time
@@ -39,7 +40,8 @@ class Racks(BrokerProcesses):
         with urllib.request.urlopen(f"{address}/metrics", timeout=DEADLINE_S) as answer:
             text = answer.read().decode()
         wanted = ",".join(f'{key}="{value}"' for key, value in labels.items())
-        found = re.search(rf"(?m)^{re.escape(f'{name}{{{wanted}}}')} (\S+)$", text)
+        full_name = f"{name}{{{wanted}}}" if wanted else name
+        found = re.search(rf"(?m)^{re.escape(full_name)} (\S+)$", text)
         return 0 if found is None else float(found[1])
 
     def bytes_out(self, broker_id, topic):
@@ -227,3 +229,41 @@ def test_consumers_are_held_to_the_default_of_all_users(cluster, tools):
             *("--bootstrap-server", cluster.bootstrap, "--entity-type", "users", "--entity-default"),
             *("--alter", "--delete-config", "consumer_byte_rate"),
         )
+
+
+# Replication
+
+
+def test_a_reassignment_is_held_to_its_throttle(cluster, tools, tmp_path):
+    cluster.create_topic("moved", [LEADER], min_insync_replicas=1)
+    write(cluster, "moved", 2500, **{"batch.size": 10_000})
+    plan = tmp_path / "plan.json"
+    moves = [{"topic": "moved", "partition": 0, "replicas": [LEADER, FOLLOWER]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": moves}))
+    where = ("--bootstrap-server", cluster.bootstrap, "--reassignment-json-file", str(plan))
+    tools.run("reassign_partitions", *where, "--execute", "--throttle", "500000")
+    described = tools.run(
+        "configs",
+        *("--bootstrap-server", cluster.bootstrap, "--describe"),
+        *("--entity-type", "topics", "--entity-name", "moved"),
+    )
+    assert f"leader.replication.throttled.replicas=0:{LEADER}" in described
+    assert f"follower.replication.throttled.replicas=0:{FOLLOWER}" in described
+    held_up = "kafka_server_{}replication_throttles_total"
+    cluster.wait(
+        "one side has held up the copy",
+        lambda: (
+            cluster.metric(LEADER, held_up.format("leader"))
+            + cluster.metric(FOLLOWER, held_up.format("follower"))
+        ),
+    )
+    cluster.wait_until_in_sync("moved")
+    assert cluster.metric(FOLLOWER, "kafka_server_followerreplication_throttled_bytes_total") > 2_500_000
+    printed = tools.run("reassign_partitions", *where, "--verify")
+    assert "Clearing broker-level throttles" in printed
+    described = tools.run(
+        "configs",
+        *("--bootstrap-server", cluster.bootstrap, "--describe"),
+        *("--entity-type", "brokers", "--entity-name", str(FOLLOWER)),
+    )
+    assert "replication.throttled.rate" not in described
