@@ -437,7 +437,7 @@ class Log:
 
     async def _exclusively(self, work: Callable[[], Awaitable[None]]) -> None:
         """Does something alone and to its end, even if the caller is cancelled; then says what went wrong."""
-        await asyncio.shield(asyncio.ensure_future(self._guarded(work)))
+        await asyncio.shield(asyncio.get_running_loop().create_task(self._guarded(work)))
         self._check_usable()
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
