@@ -16,7 +16,7 @@ answer is encoded in the version of its request. `fails_over` loads another coor
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -165,10 +165,10 @@ class ConsumerStory:
         response = ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=[row])
         return codec.decode(ConsumerGroupDescribeResponse, 1, codec.encode(response, 1)).groups[0]
 
-    def replayed(self) -> ConsumerGroupState:
+    def replayed(self, log: Sequence[tuple[bytes, bytes | None]] | None = None) -> ConsumerGroupState:
         """The state that the log alone leads to."""
         groups = ConsumerGroups()
-        for key, value in self.log:
+        for key, value in self.log if log is None else log:
             record = log_format.decode(key, value)
             if record is not None and isinstance(record.key, CONSUMER_KEYS):
                 groups.apply(record)

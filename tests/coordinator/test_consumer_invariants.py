@@ -188,6 +188,18 @@ class Groups(RuleBasedStateMachine):
         if self.story.group is not None:
             assert snapshot(self.story.replayed()) == snapshot(self.story.state)
 
+    @invariant()
+    def so_does_the_log_after_compaction(self) -> None:
+        if self.story.group is None:
+            return
+        last = {key: offset for offset, (key, _) in enumerate(self.story.log)}
+        compacted = [
+            entry
+            for offset, entry in enumerate(self.story.log)
+            if last[entry[0]] == offset and entry[1] is not None
+        ]
+        assert snapshot(self.story.replayed(compacted)) == snapshot(self.story.state)
+
     def teardown(self) -> None:
         """Everybody keeps talking, and all come round."""
         if not hasattr(self, "story") or not self.members:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from quorate.coordinator.assignors import ASSIGNORS
 from quorate.coordinator.settings import GroupSettings
 
 __all__ = ["GROUP_KEYS", "ConsumerRules", "rules_of"]
@@ -46,7 +47,8 @@ def rules_of(settings: GroupSettings, overrides: Mapping[str, str] | None = None
     """The rules of a group whose dynamic configuration is `overrides`.
 
     What is out of the bounds that the coordinator allows is brought within them: the bounds may have been
-    moved after the group was configured. What is not a number is ignored.
+    moved after the group was configured. What is not a number is ignored, and so are assignors that are not
+    there: Kafka takes the names of classes, which nobody can load here.
 
     >>> rules_of(GroupSettings(), {"consumer.session.timeout.ms": "1000"}).session_timeout_ms
     45000
@@ -74,7 +76,8 @@ def rules_of(settings: GroupSettings, overrides: Mapping[str, str] | None = None
         max_size=settings.group_consumer_max_size,
         classic_max_size=settings.group_max_size,
         regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
-        assignors=settings.group_consumer_assignors,
+        assignors=tuple(filter(ASSIGNORS.__contains__, settings.group_consumer_assignors))
+        or tuple(ASSIGNORS),
         migration_policy=settings.group_consumer_migration_policy,
     )
 

@@ -1,0 +1,58 @@
+"""The rules of a group: the configuration, and what the group itself was given."""
+
+import pytest
+
+from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
+from quorate.coordinator.settings import GroupSettings
+
+
+def test_the_defaults_are_those_of_the_configuration() -> None:
+    assert rules_of(GroupSettings()) == ConsumerRules()
+
+
+@pytest.mark.parametrize(
+    ("key", "given", "field", "expected"),
+    [
+        ("consumer.session.timeout.ms", "50000", "session_timeout_ms", 50_000),
+        ("consumer.session.timeout.ms", "10", "session_timeout_ms", 45_000),
+        ("consumer.session.timeout.ms", "999999", "session_timeout_ms", 60_000),
+        ("consumer.session.timeout.ms", "soon", "session_timeout_ms", 45_000),
+        ("consumer.heartbeat.interval.ms", "7000", "heartbeat_interval_ms", 7_000),
+        ("consumer.heartbeat.interval.ms", "1", "heartbeat_interval_ms", 5_000),
+        ("consumer.assignment.interval.ms", "0", "assignment_interval_ms", 0),
+        ("consumer.assignment.interval.ms", "60000", "assignment_interval_ms", 15_000),
+        ("share.session.timeout.ms", "1", "session_timeout_ms", 45_000),
+    ],
+)
+def test_a_group_has_values_of_its_own_within_bounds(key: str, given: str, field: str, expected: int) -> None:
+    assert getattr(rules_of(GroupSettings(), {key: given}), field) == expected
+
+
+@pytest.mark.parametrize(
+    ("configured", "expected"),
+    [
+        (("range",), ("range",)),
+        (("range", "uniform"), ("range", "uniform")),
+        (("org.example.Assignor", "range"), ("range",)),
+        (("org.example.Assignor",), ("uniform", "range")),
+    ],
+)
+def test_only_assignors_that_are_there_are_used(
+    configured: tuple[str, ...], expected: tuple[str, ...]
+) -> None:
+    assert rules_of(GroupSettings(group_consumer_assignors=configured)).assignors == expected
+
+
+@pytest.mark.parametrize(
+    ("policy", "up", "down"),
+    [
+        ("bidirectional", True, True),
+        ("BIDIRECTIONAL", True, True),
+        ("upgrade", True, False),
+        ("downgrade", False, True),
+        ("disabled", False, False),
+    ],
+)
+def test_the_policy_says_which_way_a_group_may_go(policy: str, up: bool, down: bool) -> None:
+    rules = rules_of(GroupSettings(group_consumer_migration_policy=policy))
+    assert (rules.may_upgrade, rules.may_downgrade) == (up, down)
