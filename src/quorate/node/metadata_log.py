@@ -70,7 +70,7 @@ class MetadataLog:
             raise StorageError(root, "meta.properties has no cluster.id or no directory.id")
         for other in config.log_directories:
             if other:
-                _meta_properties(files, config, other.rstrip("/"), meta.cluster_id)
+                _check_other(files, config, other.rstrip("/"), meta.cluster_id)
         lock = lock_directory(files, root)
         try:
             return await cls._open_locked(files, config, now_ms, meta.cluster_id, meta.directory_id, lock)
@@ -285,6 +285,17 @@ class MetadataLog:
         with self._reader(snapshots[0]) as reader:
             age_ms = now_ms - reader.head().last_contained_log_timestamp_ms
         return 0 <= age_ms_max < age_ms
+
+
+def _check_other(files: Files, config: NodeConfig, path: str, cluster_id: str) -> None:
+    """Refuses a log directory of others, or one that nobody has formatted. A disk that fails, or is gone,
+    takes its directory out and not the node: see `storage.log_directories`."""
+    try:
+        _meta_properties(files, config, path, cluster_id)
+    except StorageError as error:
+        is_failing = isinstance(error.__cause__, OSError) or not files.exists(path)
+        if path == config.metadata_directory or not is_failing:
+            raise
 
 
 def _meta_properties(

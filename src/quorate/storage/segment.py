@@ -129,6 +129,7 @@ class Segment:
         "base_offset",
         "is_sealed",
         "next_offset",
+        "path",
         "transaction_index",
     )
 
@@ -156,6 +157,7 @@ class Segment:
                 path = segment_path(directory, base_offset, suffix + name_suffix)
                 opened.append(files.open(path, create=may_create))
             self._log = opened[0]
+            self.path = self._log.path
             self._shared_log = SharedFile(self._log)
             self._offset_index = OffsetIndex(opened[1], base_offset)
             self._time_index = TimeIndex(opened[2], base_offset)
@@ -179,12 +181,9 @@ class Segment:
             self.transaction_index.clear()
             self._note_full_indexes()
 
-    @property
-    def path(self) -> str:
-        return self._log.path
-
     def is_now_in(self, directory: str) -> None:
-        """The directory has another name now; errors go on naming open files as they were called before."""
+        """The directory has another name now. Files that are open stay so."""
+        self.path = segment_path(directory, self.base_offset, LOG_SUFFIX)
         self.transaction_index.path = segment_path(directory, self.base_offset, ".txnindex")
 
     @property
