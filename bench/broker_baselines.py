@@ -45,6 +45,10 @@ class Baseline:
         self._process.kill()
         self._process.communicate()
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def cpu_seconds(self) -> float:
         return cpu_seconds(self._process.pid)
 

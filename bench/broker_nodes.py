@@ -6,12 +6,14 @@ Apache's runs with the options that its start script gives a Java machine.
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol, Self
 
@@ -56,7 +58,7 @@ class Nodes:
         for one in self._ids:
             path = self._file(one)
             path.write_text("".join(f"{key}={value}\n" for key, value in self._settings(one).items()))
-            _run(self._commands.format_storage(path))
+            _run(self._commands.format_storage(path), _environment(self._root.parent))
         try:
             self._start()
         except BaseException:
@@ -81,6 +83,7 @@ class Nodes:
                         stdout=output,
                         stderr=subprocess.STDOUT,
                         cwd=self._root,
+                        env=_environment(self._root.parent),
                     )
                 )
         self._wait_for_first_record(started + START_SECONDS_MAX)
@@ -112,7 +115,7 @@ class Nodes:
             self._check_alive(deadline)
             try:
                 if leader < 0:
-                    leader = _leader(wire, FIRST_TOPIC)
+                    leader = _leader(wire, FIRST_TOPIC, len(self._ids))
                     if leader > 1:
                         wire.close()
                         wire = Wire(self.port_of(leader))
@@ -221,6 +224,27 @@ def why_no_apache() -> str | None:
     return missing()
 
 
+@contextmanager
+def apart(pid: int) -> Iterator[None]:
+    """A process has a core to itself, and we have the others. How long two processes take to speak to each
+    other depends on whether they share a core; where they are left to the system, that changes from run to
+    run."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        yield
+        return
+    theirs = max(cores)
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        os.sched_setaffinity(int(thread.name), {theirs})
+    os.sched_setaffinity(0, cores - {theirs})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, cores)
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            os.sched_setaffinity(int(thread.name), cores)
+
+
 def cpu_seconds(pid: int) -> float:
     """What all threads of a process have used, to the nanosecond: its clock, as clock_getcpuclockid(3) names
     it."""
@@ -232,13 +256,15 @@ def _status_bytes(pid: int, field: str) -> int:
     return next(int(line.split()[1]) * 1024 for line in status.splitlines() if line.startswith(field))
 
 
-def _leader(wire: Wire, topic: str) -> int:
+def _leader(wire: Wire, topic: str, brokers: int = 1) -> int:
+    """Who leads the first partition of a topic, once there is somebody, and at least so many brokers."""
     request = MetadataRequest(topics=[MetadataRequest.Topic(name=topic)], allow_auto_topic_creation=True)
     answer = wire.ask(request, 9)
     assert isinstance(answer, MetadataResponse)
     partitions = answer.topics[0].partitions
     known = {one.node_id for one in answer.brokers}
-    return partitions[0].leader_id if partitions and partitions[0].leader_id in known else -1
+    is_led = partitions and partitions[0].leader_id in known and len(known) >= brokers
+    return partitions[0].leader_id if is_led else -1
 
 
 def _is_appended(wire: Wire) -> bool:
@@ -255,8 +281,19 @@ def _free_ports(count: int) -> list[int]:
     return ports
 
 
-def _run(command: Sequence[str]) -> None:
+def _environment(root: Path) -> dict[str, str]:
+    """Modules are compiled once, as those of an installed package are, but beside our own."""
+    kept = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+    return kept | {"PYTHONPYCACHEPREFIX": str(root / "compiled")}
+
+
+def _run(command: Sequence[str], environment: Mapping[str, str]) -> None:
     done = subprocess.run(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        check=False,
+        env=environment,
     )
     assert done.returncode == 0, done.stdout.decode(errors="replace")

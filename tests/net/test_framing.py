@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.net.framing import FrameReader, is_sendable, write_parts
+from quorate.net.framing import FrameReader, SpareFrames, is_sendable, write_parts
 
 FRAME_BYTES_MAX = 5000
 AT_ONCE_BYTES = 200
@@ -165,3 +165,58 @@ def test_small_parts_are_joined_and_large_ones_are_not_copied():
 def test_what_can_be_sent():
     assert all(map(is_sendable, (b"", bytearray(), memoryview(b""))))
     assert not is_sendable(range(10))
+
+
+# Buffers that were used
+
+
+def test_a_buffer_is_given_out_again_when_nobody_has_it() -> None:
+    spares = SpareFrames()
+    first = spares.take(1000)
+    place = id(first)
+    second = spares.take(1000)
+    assert second is not first
+    del first
+    assert id(spares.take(900)) == place
+
+
+def test_a_buffer_stays_with_whoever_has_a_view_of_it() -> None:
+    spares = SpareFrames()
+    first = spares.take(1000)
+    view = memoryview(first)[10:20]
+    place = id(first)
+    del first
+    assert id(spares.take(1000)) != place
+    del view
+    assert id(spares.take(1000)) == place
+
+
+def test_a_buffer_is_not_given_out_for_what_is_much_smaller_or_larger() -> None:
+    spares = SpareFrames()
+    place = id(spares.take(1000))
+    assert id(small := spares.take(499)) != place
+    assert id(large := spares.take(1001)) != place
+    assert len(small) == 499
+    assert len(large) == 1001
+
+
+def test_frames_in_spare_buffers_are_what_was_sent() -> None:
+    """The second is smaller than the buffer that it gets."""
+    spares = SpareFrames()
+    reader = FrameReader(memoryview(bytearray(64)), 10_000, 10_000, None, spares)
+    places = []
+    for size in (900, 700):
+        sent = size.to_bytes(4, "big") + bytes(range(250)) * 2 + bytes(size - 500)
+        frames: list[bytes] = []
+        while sent:
+            into = reader.buffer()
+            count = min(len(into), len(sent))
+            into[:count] = sent[:count]
+            sent = sent[count:]
+            del into
+            for frame, begin, end in reader.received(count):
+                frames.append(bytes(frame[begin:end]))
+                places.append(id(frame))
+                del frame
+        assert frames == [bytes(range(250)) * 2 + bytes(size - 500)]
+    assert places[0] == places[1]

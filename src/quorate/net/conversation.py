@@ -101,7 +101,11 @@ class Conversation(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._budget = server.budget
         self._reader = FrameReader(
-            server.scratch, limits.request_bytes_max, limits.frame_bytes_at_once, server.budget
+            server.scratch,
+            limits.request_bytes_max,
+            limits.frame_bytes_at_once,
+            server.budget,
+            server.spares,
         )
         self._context = RequestContext(server.listener, "", 0, "")
         # Requests that have arrived and not been looked at.

@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Sequence, Sized
+from sys import getrefcount
 from typing import Final, cast
 
 from quorate.net.budget import Budget
@@ -31,7 +32,16 @@ from quorate.protocol.frame import decode_request, decode_request_header
 from quorate.protocol.message import Request
 from quorate.protocol.types import Buffer
 
-__all__ = ["JOINED_BYTES_MAX", "Frame", "FrameReader", "is_sendable", "joined", "request_in", "write_parts"]
+__all__ = [
+    "JOINED_BYTES_MAX",
+    "Frame",
+    "FrameReader",
+    "SpareFrames",
+    "is_sendable",
+    "joined",
+    "request_in",
+    "write_parts",
+]
 
 _SIZE: Final = struct.Struct(">i")
 _SIZE_BYTES: Final = 4
@@ -43,8 +53,38 @@ JOINED_BYTES_MAX: Final = 16 * 1024
 # What is read at once while memory is short.
 SHORT_READ_BYTES: Final = 4 * 1024
 
+# Buffers of frames that are remembered, and what refers to one when nobody has it: the list, a loop, a call.
+SPARES_MAX: Final = 4
+_REFERENCES_OF_A_SPARE: Final = 3
+
 # A buffer, a begin and an end: the frame, without its size, is `buffer[begin:end]`.
 Frame = tuple[bytearray, int, int]
+
+
+class SpareFrames:
+    """Buffers of large frames that have been served, for those to come.
+
+    Memory that was in use just now is mapped, and in the cache; new memory is neither, and has to be zeroed.
+    The last few buffers that were given out are remembered here. One to which nobody else refers any more,
+    be it by a view, can be given out again: so nobody has to give one back, and a request that is parked
+    keeps its own.
+    """
+
+    __slots__ = ("_remembered",)
+
+    def __init__(self) -> None:
+        self._remembered: list[bytearray] = []
+
+    def take(self, size_bytes: int) -> bytearray:
+        """A buffer of this size, or not much larger, with anything in it."""
+        for one in self._remembered:
+            if size_bytes <= len(one) <= 2 * size_bytes and getrefcount(one) == _REFERENCES_OF_A_SPARE:
+                return one
+        made = bytearray(size_bytes)
+        self._remembered.append(made)
+        if len(self._remembered) > SPARES_MAX:
+            del self._remembered[0]
+        return made
 
 
 class FrameReader:
@@ -66,6 +106,7 @@ class FrameReader:
         "_frame_bytes",
         "_frame_bytes_max",
         "_scratch",
+        "_spares",
         "held_bytes",
         "is_full",
         "is_large",
@@ -73,12 +114,18 @@ class FrameReader:
     )
 
     def __init__(
-        self, scratch: memoryview, frame_bytes_max: int, at_once_bytes: int, budget: Budget | None = None
+        self,
+        scratch: memoryview,
+        frame_bytes_max: int,
+        at_once_bytes: int,
+        budget: Budget | None = None,
+        spares: SpareFrames | None = None,
     ) -> None:
         self._scratch = scratch
         self._frame_bytes_max = frame_bytes_max
         self._at_once_bytes = at_once_bytes
         self._budget = budget
+        self._spares = spares
         # The beginning of a frame, its size included, that has been carried over no more than once.
         self._carried = b""
         # The frame under way that has a buffer of its own: that buffer, the bytes in it, and its final size.
@@ -93,7 +140,7 @@ class FrameReader:
     def buffer(self) -> memoryview:
         """Where the next read goes. May be asked for several times before bytes arrive."""
         if self._frame is not None:
-            return memoryview(self._frame)[self._filled :]
+            return memoryview(self._frame)[self._filled : self._frame_bytes]
         begin = len(self._carried)
         if begin:
             self._scratch[:begin] = self._carried
@@ -144,9 +191,12 @@ class FrameReader:
             at_first = min(size, max(self._at_once_bytes, 2 * self._filled))
             if self._budget is not None and not self._budget.fits(at_first):
                 at_first, self.is_full = self._filled, True
-            self._frame = bytearray(at_first)
+            if self._spares is None or at_first < size:
+                self._frame = bytearray(at_first)
+            else:
+                self._frame = self._spares.take(size)
             self._frame[: self._filled] = rest[_SIZE_BYTES:]
-            self.held_bytes, self.is_large = at_first, True
+            self.held_bytes, self.is_large = len(self._frame), True
 
     def _received_into(self, frame: bytearray, count: int) -> Sequence[Frame]:
         self._filled += count

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from quorate.net.budget import Budget
 from quorate.net.conversation import Conversation
+from quorate.net.framing import SpareFrames
 from quorate.net.limits import Limits
 from quorate.net.routes import Answer, RouteTable
 
@@ -75,6 +76,7 @@ class Server:
         self.counters = Counters()
         # Where every connection reads into, one read at a time: see `framing`.
         self.scratch = memoryview(bytearray(self.limits.read_buffer_bytes))
+        self.spares = SpareFrames()
         self._conversations: dict[Conversation, None] = {}
         self._by_address: dict[str, int] = {}
         self._listening: asyncio.Server | None = None
