@@ -19,7 +19,9 @@ from collections.abc import Awaitable
 from typing import Final
 
 from quorate.broker.fetch_sessions import FetchRound, FetchSessions, Wanted
-from quorate.broker.handlers.whereabouts import LEADER_ERRORS, Leaders, replica_by_id, replica_named
+from quorate.broker.handlers.fetch_answers import PARTITION_BYTES, Found, fetch_answer, refused
+from quorate.broker.handlers.fetch_following import Following
+from quorate.broker.handlers.whereabouts import Leaders, replica_by_id, replica_named
 from quorate.broker.partition import Isolation, Partition
 from quorate.broker.replica_selection import NO_PREFERENCE, RACK_AWARE, closest_replica
 from quorate.broker.serving import Broker, Operation, ResourceKind
@@ -31,8 +33,6 @@ from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.storage.epochs import EpochEnd
 from quorate.storage.errors import StorageError
-from quorate.storage.file_ranges import FileRange
-from quorate.storage.indexes import AbortedTransaction
 from quorate.storage.limits import SEGMENT_BYTES_MAX
 from quorate.storage.partition_log import DamagedBatchError
 
@@ -41,11 +41,8 @@ __all__ = ["FetchHandler"]
 _CONSUMER: Final = -1
 _READ_COMMITTED: Final = 1
 _ANY_REPLICA_SINCE: Final = 11
-_STORAGE_ERRORS_SINCE: Final = 6
 _REPLICA_STATE_SINCE: Final = 15
-_LEADERS_SINCE: Final = 16
 _LOADS_MAX: Final = 2  # fetches that wait for disks at a time: syncs need the same threads
-_PARTITION_BYTES: Final = 40  # of an answer, around the records of a partition, about
 
 # What is wrong before anything is read. It does not keep the rest of a request from waiting for data.
 _BEFORE_READING: Final = frozenset(
@@ -55,40 +52,6 @@ _BEFORE_READING: Final = frozenset(
         ErrorCode.UNKNOWN_TOPIC_ID,
     }
 )
-
-TopicAnswer = FetchResponse.FetchableTopicResponse
-PartitionAnswer = TopicAnswer.PartitionData
-
-
-class _Found:
-    """What there is to say of one partition."""
-
-    __slots__ = (
-        "aborted",
-        "diverging",
-        "error",
-        "high_watermark",
-        "last_stable_offset",
-        "leader_epoch",
-        "log_start_offset",
-        "partition",
-        "preferred",
-        "records",
-        "wanted",
-    )
-
-    def __init__(self, wanted: Wanted) -> None:
-        self.wanted = wanted
-        self.partition: Partition | None = None
-        self.leader_epoch = -1
-        self.error: ApiError | None = None
-        self.high_watermark = -1
-        self.last_stable_offset = -1
-        self.log_start_offset = -1
-        self.diverging: EpochEnd | None = None
-        self.preferred = NO_PREFERENCE  # the replica to read from instead
-        self.records: FileRange | None = None
-        self.aborted: list[AbortedTransaction] | None = None
 
 
 class FetchHandler:
@@ -107,7 +70,7 @@ class FetchHandler:
         try:
             wanted = self.sessions.begin(request, version, is_of_follower=replica_id >= 0)
         except ApiError as error:
-            return _refused(error)
+            return refused(error)
         fetch = _Fetch(self._broker, context, version, request, replica_id, broker_epoch, wanted)
         begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
         fetch.read(has_arrived=True)
@@ -148,7 +111,7 @@ class FetchHandler:
             else:
                 session_id = self.sessions.end(fetch.wanted)
         except ApiError as error:
-            return _refused(error)
+            return refused(error)
         if is_withheld:
             return FetchResponse(session_id=session_id, responses=[], throttle_time_ms=throttle_ms)
         answer = fetch.answer(session_id)
@@ -163,10 +126,6 @@ def _asker(request: FetchRequest, version: int) -> tuple[int, int]:
     if request.replica_state is None:
         return _CONSUMER, -1
     return request.replica_state.replica_id, request.replica_state.replica_epoch
-
-
-def _refused(error: ApiError) -> FetchResponse:
-    return FetchResponse(error_code=error.code, session_id=0, responses=[])
 
 
 class _Fetch:
@@ -186,9 +145,8 @@ class _Fetch:
         self._broker = broker
         self._context = context
         self._version = version
-        self._replica_id = replica_id
-        self._broker_epoch = broker_epoch
         self.is_follower = replica_id >= 0
+        self._following = Following(broker, replica_id, broker_epoch) if self.is_follower else None
         is_consumer = replica_id == _CONSUMER
         self._needs_leader = self.is_follower or (is_consumer and version < _ANY_REPLICA_SINCE)
         if not is_consumer:
@@ -202,11 +160,11 @@ class _Fetch:
         if broker.quotas.fetch.is_set and not self.is_follower:
             most = broker.quotas.fetch.most_at_once(context.principal, context.client_id, broker.now_ms())
             self._max_bytes = self._max_bytes if most is None else min(self._max_bytes, int(most))
-        self._selects = broker.settings.replica_selector_class == RACK_AWARE
-        self._rack = request.rack_id if self._selects and is_consumer else ""
+        selects = is_consumer and broker.settings.replica_selector_class == RACK_AWARE
+        self._rack = request.rack_id if selects else ""
         self._min_bytes = min(request.min_bytes, self._max_bytes)
         self._readable: dict[str, bool] = {}
-        self._found: list[_Found] = []
+        self._found: list[Found] = []
         self._bytes = 0
 
     # Reading
@@ -216,7 +174,7 @@ class _Fetch:
         self._found = []
         left_bytes, has_none = self._max_bytes, True
         for wanted in self.wanted.wanted.values():
-            found = _Found(wanted)
+            found = Found(wanted)
             try:
                 self._read_one(found, left_bytes, has_none, has_arrived)
             except ApiError as error:
@@ -243,15 +201,14 @@ class _Fetch:
                     self._broker.replicas.offline(partition, error)
                     found.records, found.error = None, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
-    def _read_one(self, found: _Found, left_bytes: int, at_least_one: bool, has_arrived: bool) -> None:
+    def _read_one(self, found: Found, left_bytes: int, at_least_one: bool, has_arrived: bool) -> None:
         wanted = found.wanted
         found.partition = partition = self._partition(wanted)
         partition.check_epoch(wanted.leader_epoch)
         if self._needs_leader:
             leading = partition.leadership()
-            if self.is_follower and self._replica_id not in leading.followers:
-                reason = f"broker {self._replica_id} has no replica of {partition.key}"
-                raise ApiError(_stranger_error(wanted), reason)
+            if self._following is not None:
+                self._following.check(leading, partition, wanted)
         found.leader_epoch = partition.leader_epoch
         log, offset = partition.log, wanted.offset
         if self._rack and partition.leading is not None:
@@ -268,8 +225,8 @@ class _Fetch:
             if not log.start_offset <= offset <= log.end_offset:
                 reason = f"{partition.key} has offsets {log.start_offset} to {log.end_offset}, not {offset}"
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
-            if self.is_follower and has_arrived:
-                self._hear_follower(partition, wanted)
+            if self._following is not None and has_arrived:
+                self._following.hear(partition, wanted)
         found.high_watermark = partition.high_watermark
         found.last_stable_offset = partition.last_stable_offset
         found.log_start_offset = log.start_offset
@@ -316,28 +273,8 @@ class _Fetch:
             return ours
         return None
 
-    def _hear_follower(self, partition: Partition, wanted: Wanted) -> None:
-        broker, broker_epoch = self._broker, self._broker_epoch
-        registration = broker.image.brokers.get(self._replica_id)
-        if registration is not None and -1 < broker_epoch < registration.epoch:
-            reason = f"broker {self._replica_id} is registered at epoch {registration.epoch} by now"
-            raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
-        proposal = partition.fetched_by(
-            self._replica_id, wanted.offset, wanted.log_start_offset, broker_epoch
-        )
-        if proposal is not None:
-            broker.proposals.add(partition, proposal)
-
-    def _is_throttled(self, partition: Partition) -> bool:
-        """Whether a follower gets nothing for now; those in sync always get what there is."""
-        key, config, leading = partition.key, partition.config, partition.leading
-        if key.partition_id not in config.throttled_as_leader or leading is None:
-            return False
-        throttle = self._broker.leader_throttle
-        return self._replica_id not in leading.isr and throttle.is_exceeded(self._broker.now_ms())
-
-    def _find_records(self, found: _Found, partition: Partition, left_bytes: int, at_least_one: bool) -> None:
-        if self.is_follower and partition.config.throttled_as_leader and self._is_throttled(partition):
+    def _find_records(self, found: Found, partition: Partition, left_bytes: int, at_least_one: bool) -> None:
+        if self._following is not None and self._following.is_throttled(partition):
             self._broker.leader_throttle.held_up += 1
             return
         wanted, limit = found.wanted, partition.limit(self._isolation)
@@ -372,26 +309,16 @@ class _Fetch:
         is_anything_read = False
         for one in self._found:
             if one.error is None:
-                if one.diverging is not None or one.preferred != NO_PREFERENCE:
-                    return True
-                if self._selects and self.is_follower and self._has_news(one):
+                if one.is_said_anyway or self._is_awaited(one.partition):
                     return True
                 is_anything_read = True
             elif one.error.code not in _BEFORE_READING:
                 return True
         return not is_anything_read
 
-    def _has_news(self, found: _Found) -> bool:
-        """Whether a follower is to hear at once of a high watermark that has moved: consumers may be waiting
-        there. Without a selector nobody is, and it hears of it with the next records."""
-        partition = found.partition
-        leading = None if partition is None else partition.leading
-        follower = None if leading is None else leading.followers.get(self._replica_id)
-        return (
-            leading is not None
-            and follower is not None
-            and follower.told_high_watermark < leading.high_watermark
-        )
+    def _is_awaited(self, partition: Partition | None) -> bool:
+        """Whether a follower is to be told something of a partition now, whether or not there are records."""
+        return partition is not None and self._following is not None and self._following.has_news(partition)
 
     async def wait(self) -> None:
         """Until there may be enough, or something has changed, or time is up. Nothing that was read counts
@@ -418,7 +345,7 @@ class _Fetch:
         finally:
             wait.finish()
 
-    def _available(self, found: _Found) -> float:
+    def _available(self, found: Found) -> float:
         """How many bytes could be read now; more than anybody wants if reading has something else to tell."""
         wanted, partition = found.wanted, found.partition
         assert partition is not None
@@ -428,10 +355,10 @@ class _Fetch:
             or (self._needs_leader and partition.leading is None)
         ):
             return math.inf
-        if self.is_follower:
-            if self._selects and self._has_news(found):
+        if self._following is not None:
+            if self._following.has_news(partition):
                 return math.inf
-            if partition.config.throttled_as_leader and self._is_throttled(partition):
+            if self._following.is_throttled(partition):
                 return 0
         log, limit = partition.log, partition.limit(self._isolation)
         if wanted.offset >= limit:
@@ -452,106 +379,13 @@ class _Fetch:
     @property
     def size_bytes(self) -> int:
         """About how large the answer will be."""
-        return self._bytes + _PARTITION_BYTES * len(self._found)
+        return self._bytes + PARTITION_BYTES * len(self._found)
 
     def note_replicated(self) -> None:
-        """What a follower is told, and what counts for the throttle."""
-        throttled_bytes = 0
-        for found in self._found:
-            partition, records = found.partition, found.records
-            if partition is None or partition.leading is None or found.error is not None:
-                continue
-            if self._selects:
-                follower = partition.leading.followers.get(self._replica_id)
-                if follower is not None:
-                    follower.told_high_watermark = found.high_watermark
-            if records is not None and partition.key.partition_id in partition.config.throttled_as_leader:
-                throttled_bytes += records.size_bytes
-        if throttled_bytes:
-            self._broker.leader_throttle.record(throttled_bytes, self._broker.now_ms())
+        """A follower will be answered."""
+        if self._following is not None:
+            self._following.note(self._found)
 
     def answer(self, session_id: int) -> FetchResponse:
         leaders = Leaders(self._broker, self._context.listener)
-        uses_topic_ids, is_incremental = self.wanted.uses_topic_ids, self.wanted.is_incremental
-        responses: list[TopicAnswer] = []
-        moved = []
-        for found in self._found:
-            wanted = found.wanted
-            if found.error is not None:
-                wanted.tell_error()
-                answer = self._error_answer(found, found.error, leaders)
-            else:
-                has_news = wanted.tell(found.high_watermark, found.log_start_offset)
-                if found.records is not None:
-                    moved.append(wanted)
-                elif (
-                    is_incremental
-                    and not has_news
-                    and found.diverging is None
-                    and found.preferred == NO_PREFERENCE
-                ):
-                    continue
-                answer = _partition_answer(found)
-            if not responses or not _is_of(responses[-1], wanted, uses_topic_ids):
-                responses.append(TopicAnswer(topic=wanted.topic, topic_id=wanted.topic_id, partitions=[]))
-            responses[-1].partitions.append(answer)
-        self.wanted.last(moved)
-        return FetchResponse(
-            session_id=session_id,
-            responses=responses,
-            node_endpoints=leaders.endpoints(FetchResponse.NodeEndpoint),
-        )
-
-    def _error_answer(self, found: _Found, error: ApiError, leaders: Leaders) -> PartitionAnswer:
-        code = error.code
-        if code is ErrorCode.KAFKA_STORAGE_ERROR and self._version < _STORAGE_ERRORS_SINCE:
-            code = ErrorCode.NOT_LEADER_OR_FOLLOWER
-        answer = PartitionAnswer(
-            partition_index=found.wanted.partition_id,
-            error_code=code,
-            high_watermark=-1,
-            aborted_transactions=None,
-            records=b"",
-        )
-        if self._version >= _LEADERS_SINCE and code in LEADER_ERRORS:
-            leader = leaders.of(self._topic_name(found.wanted), found.wanted.partition_id)
-            if leader is not None:
-                answer.current_leader = PartitionAnswer.LeaderIdAndEpoch(
-                    leader_id=leader.broker_id, leader_epoch=leader.epoch
-                )
-        return answer
-
-
-def _partition_answer(found: _Found) -> PartitionAnswer:
-    answer = PartitionAnswer(
-        partition_index=found.wanted.partition_id,
-        error_code=0,
-        high_watermark=found.high_watermark,
-        last_stable_offset=found.last_stable_offset,
-        log_start_offset=found.log_start_offset,
-        aborted_transactions=None,
-        records=b"" if found.records is None else found.records,
-    )
-    if found.aborted is not None:
-        answer.aborted_transactions = [
-            PartitionAnswer.AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-            for one in found.aborted
-        ]
-    if found.preferred != NO_PREFERENCE:
-        answer.preferred_read_replica = found.preferred
-    if found.diverging is not None:
-        answer.diverging_epoch = PartitionAnswer.EpochEndOffset(
-            epoch=found.diverging.epoch, end_offset=found.diverging.end_offset
-        )
-    return answer
-
-
-def _is_of(answer: TopicAnswer, wanted: Wanted, uses_topic_ids: bool) -> bool:
-    return answer.topic_id == wanted.topic_id if uses_topic_ids else answer.topic == wanted.topic
-
-
-def _stranger_error(wanted: Wanted) -> ErrorCode:
-    """To a broker without a replica. If it says which epoch it speaks of, that may be one to come."""
-    if wanted.leader_epoch >= 0:
-        return ErrorCode.UNKNOWN_LEADER_EPOCH
-    return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        return fetch_answer(self._found, self.wanted, session_id, self._version, leaders, self._topic_name)
