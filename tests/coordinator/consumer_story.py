@@ -68,6 +68,8 @@ class ConsumerStory:
         self.log: list[tuple[bytes, bytes | None]] = []
         self.written: list[LogRecord] = []  # by the last step
         self.answered: dict[int, Any] = {}  # by the last step
+        self.replies: dict[int, Any] = {}  # by all of them
+        self.ticket = 0  # of the last request
         self.events: list[Event] = []
         self.refuses = False  # the log takes nothing
         self._tickets = count(1)
@@ -99,6 +101,8 @@ class ConsumerStory:
             self._apply(key, value, len(self.log) - 1)
         self.answered = {answer.ticket: answer.response for answer in effects.answers}
         assert len(self.answered) == len(effects.answers), "everybody is answered once"
+        assert self.answered.keys().isdisjoint(self.replies), "and not again later"
+        self.replies |= self.answered
 
     def _apply(self, key: bytes, value: bytes | None, offset: int) -> None:
         record = log_format.decode(key, value)
@@ -188,13 +192,13 @@ class ConsumerStory:
             **{"group_id": GROUP, "member_id": "", "member_epoch": 0, **fields}
         )
         sent = codec.decode(type(request), caller.version, codec.encode(request, caller.version))
-        ticket = next(self._tickets)
+        ticket = self.ticket = next(self._tickets)
         self.carry_out(self.shard.consumer_group_heartbeat(ticket, sent, caller, self.moment))
         return self._answer(ticket, caller.version)
 
     def asks(self, request: Any, caller: Caller) -> Any:
         """A request of the classic protocol; the answer, or None if it waits."""
-        ticket = next(self._tickets)
+        ticket = self.ticket = next(self._tickets)
         ask: Any = {
             JoinGroupRequest: self.shard.join,
             SyncGroupRequest: self.shard.sync,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 from consumer_story import GROUP, OK, Consumer, ConsumerStory
 
@@ -157,10 +159,12 @@ def test_offsets_of_topics_in_use_are_not_deleted() -> None:
         group_id=GROUP, topics=[topic(name="t", partitions=[topic.Partition(partition_index=0)])]
     )
     caller = Caller(0, "client", "/10.0.0.1")
+    tickets = count(1000)
 
     def delete() -> ErrorCode:
-        story.carry_out(story.shard.offset_delete(99, request, caller, story.moment))
-        return ErrorCode(story.answered[99].topics[0].partitions[0].error_code)
+        story.carry_out(story.shard.offset_delete(next(tickets), request, caller, story.moment))
+        (answer,) = story.answered.values()
+        return ErrorCode(answer.topics[0].partitions[0].error_code)
 
     assert delete() is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     a.leaves()
@@ -171,11 +175,13 @@ def test_only_an_empty_group_is_deleted_and_then_nothing_of_it_is_left() -> None
     story = ConsumerStory({"t": 1, "a1": 1})
     a = story.member("a", instance="i").joins("t", regex="a.*")
     story.passes(0)
-    request = DeleteGroupsRequest(groups_names=[GROUP])
+    request, caller = DeleteGroupsRequest(groups_names=[GROUP]), Caller(2, "client", "/10.0.0.1")
+    tickets = count(1000)
 
     def delete() -> ErrorCode:
-        story.carry_out(story.shard.delete_groups(99, request, Caller(2, "client", "/h"), story.moment))
-        return ErrorCode(story.answered[99].results[0].error_code)
+        story.carry_out(story.shard.delete_groups(next(tickets), request, caller, story.moment))
+        (answer,) = story.answered.values()
+        return ErrorCode(answer.results[0].error_code)
 
     assert delete() is ErrorCode.NON_EMPTY_GROUP
     a.leaves()
