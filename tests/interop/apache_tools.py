@@ -32,6 +32,7 @@ CLASSES = {
     "features": "org.apache.kafka.tools.FeatureCommand",
     "get_offsets": "org.apache.kafka.tools.GetOffsetShell",
     "leader_election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "log_dirs": "org.apache.kafka.tools.LogDirsCommand",
     "metadata_quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
     "producer_performance": "org.apache.kafka.tools.ProducerPerformance",
     "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",

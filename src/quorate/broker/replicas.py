@@ -221,18 +221,18 @@ class Replicas:
             await asyncio.sleep(self._settings.retention_check_ms / 1000)
             for partition in list(self):
                 await self._try(partition, partition.retain)
-                partition.log.expire_producers(
-                    self._around.wall_ms(), self._around.producer_expiration_ms()
-                )
+                partition.log.expire_producers(self._around.wall_ms(), self._around.producer_expiration_ms())
 
     async def _try(self, partition: Partition, work: Callable[[], Awaitable[object]]) -> None:
         """Works on the log of a replica that is in use, and may be removed meanwhile."""
         if partition.failure is not None or not self._has(partition):
             return
+        log = partition.log
         try:
             await work()
         except StorageError as error:
-            self.offline(partition, error)
+            if partition.log is log:  # and not in another directory by now
+                self.offline(partition, error)
 
     async def close(self) -> None:
         """Ends in order: everything is synced, and need not be recovered."""
@@ -245,6 +245,9 @@ class Replicas:
 
         async def close(partition: Partition) -> None:
             await partition.settled()
+            if partition.failure is not None:
+                await partition.log.retire()
+                return
             try:
                 await partition.log.close()
             except StorageError as error:
