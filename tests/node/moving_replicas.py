@@ -42,7 +42,7 @@ def config_of(paths: list[str]) -> NodeConfig:
         "node.id": str(BROKER_ID),
         "listeners": "PLAINTEXT://127.0.0.1:0",
         "controller.quorum.voters": "1@127.0.0.1:9093",
-        "metadata.log.dir": "/metadata",
+        "metadata.log.dir": paths[0].rpartition("/")[0] + "/metadata",
         "log.dirs": ",".join(paths),
     }
     return parse_config("broker.properties", properties)
