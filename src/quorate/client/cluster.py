@@ -22,6 +22,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from random import Random
+from ssl import SSLContext
 from types import TracebackType
 from typing import Final, NamedTuple, TypeVar, cast
 
@@ -66,6 +67,8 @@ class ClusterSettings:
     unknown_topic_wait_ms: float = 5_000
     allow_auto_topic_creation: bool = False
     limits: Limits = field(default_factory=Limits)
+    # How connections are secured, if they are.
+    tls: SSLContext | None = None
 
 
 T = TypeVar("T")
@@ -285,6 +288,7 @@ class Cluster:
             client_id=self.client_id,
             limits=self.settings.limits,
             connect_timeout_ms=self.settings.connect_timeout_ms,
+            tls=self.settings.tls,
         )
         self._pools.append(pool)
         return pool

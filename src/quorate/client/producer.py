@@ -404,6 +404,7 @@ class Producer:
                 timeout_ms=settings.connect_timeout_ms,
                 client_id=self._cluster.client_id,
                 limits=settings.limits,
+                tls=settings.tls,
             )
         version = connection.version_for(ProduceRequest, version_cap)
         await connection.send(request, version, timeout_ms=self.settings.request_timeout_ms)

@@ -16,6 +16,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Iterator
+from ssl import SSLContext
 from typing import Final, cast
 
 from quorate import __version__
@@ -101,8 +102,9 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str = "quorate",
         limits: Limits | None = None,
         scratch: memoryview | None = None,
+        tls: SSLContext | None = None,
     ) -> Connection:
-        """Connects and asks which versions the other end speaks.
+        """Connects, with TLS if it is given, and asks which versions the other end speaks.
 
         Connections of one loop may share the `scratch` buffer that they read into.
         """
@@ -113,7 +115,10 @@ class Connection(asyncio.BufferedProtocol):
         made = cls((host, port), client_id, limits, scratch, loop)
         try:
             async with asyncio.timeout_at(deadline):
-                await loop.create_connection(lambda: made, host, port)
+                if tls is None:
+                    await loop.create_connection(lambda: made, host, port)
+                else:
+                    await loop.create_connection(lambda: made, host, port, ssl=tls, server_hostname=host)
         except TimeoutError as error:
             raise ConnectionLost(f"{host}:{port}: not connected after {timeout_ms:g} ms") from error
         except OSError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
+from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from quorate.net.client import Connection, ConnectionLost
@@ -52,12 +53,14 @@ class Connections:
         limits: Limits | None = None,
         backoff: Backoff | None = None,
         connect_timeout_ms: float = 10_000,
+        tls: SSLContext | None = None,
     ) -> None:
         self._rng = rng
         self._client_id = client_id
         self._limits = Limits() if limits is None else limits
         self._backoff = Backoff() if backoff is None else backoff
         self._connect_timeout_ms = connect_timeout_ms
+        self._tls = tls
         self._scratch = memoryview(bytearray(self._limits.read_buffer_bytes))
         self._peers: dict[Address, _Peer] = {}
         self._is_closed = False
@@ -135,6 +138,7 @@ class Connections:
                 client_id=self._client_id,
                 limits=self._limits,
                 scratch=self._scratch,
+                tls=self._tls,
             )
         except (OSError, ApiError):
             peer.connection = None

@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Final, cast
 from quorate.net.budget import SLACK_BYTES
 from quorate.net.file_sending import BUFFERS, FileSender, TruncatedFileError, is_range, without_ranges
 from quorate.net.framing import JOINED_BYTES_MAX, Frame, FrameReader, joined, request_in, write_parts
+from quorate.net.paced_sending import PacedSender
 from quorate.net.routes import Answer, NoResponse, RequestContext
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
@@ -120,7 +121,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._out: list[Sized] = []
         self._out_bytes = 0
         self._has_ranges = False  # of files, among them
-        self._sender: FileSender | None = None  # from the first range on, where there can be one
+        self._sender: FileSender | PacedSender | None = None  # from the first range on, if there can be one
         self._next_turn: asyncio.Handle | None = None
         self._is_reading = True
         self._is_writable = True
@@ -311,6 +312,8 @@ class Conversation(asyncio.BufferedProtocol):
         self._is_eof = self._is_last = True
         self._active_at = self._loop.time()
         self._expect_the_end()
+        if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
+            return False  # TLS has no connections that are half closed
         return bool(self._waiting) or self._running is not None or self._is_sending
 
     def pause_writing(self) -> None:
@@ -545,6 +548,11 @@ class Conversation(asyncio.BufferedProtocol):
         self._has_ranges = False
         if self._sender is None:
             self._sender = FileSender.of(transport, self._loop, self._has_sent, self._cannot_send)
+        if self._sender is None and transport.get_extra_info("sslcontext") is not None:
+            unsent_bytes_max = self._limits.write_buffer_high_bytes
+            self._sender = PacedSender(
+                transport, self._loop, self._has_sent, self._cannot_send, unsent_bytes_max
+            )
         sender = self._sender
         try:
             if sender is None:

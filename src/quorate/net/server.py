@@ -14,12 +14,14 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from ssl import SSLContext
 
 from quorate.net.budget import Budget
 from quorate.net.conversation import Conversation
 from quorate.net.framing import SpareFrames
 from quorate.net.limits import Limits
 from quorate.net.routes import Answer, RouteTable
+from quorate.net.tls import HANDSHAKE_S
 
 __all__ = ["Counters", "Server"]
 
@@ -86,12 +88,17 @@ class Server:
         self._is_closing = False
         self._is_over = asyncio.Event()
 
-    async def start(self, host: str | None, port: int) -> None:
-        """Listens. Port 0 means any port that is free: see `port`."""
+    async def start(self, host: str | None, port: int, tls: SSLContext | None = None) -> None:
+        """Listens, with TLS if it is given. Port 0 means any port that is free: see `port`."""
         assert self._listening is None, "a server starts once"
         loop = asyncio.get_running_loop()
         self._port = port
-        self._listening = await loop.create_server(lambda: Conversation(self, loop), host, port)
+        if tls is None:
+            self._listening = await loop.create_server(lambda: Conversation(self, loop), host, port)
+        else:
+            self._listening = await loop.create_server(
+                lambda: Conversation(self, loop), host, port, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S
+            )
 
     @property
     def port(self) -> int:

@@ -17,6 +17,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
+from ssl import SSLContext
 from typing import Any
 
 from quorate.broker.cleaner import Cleaner
@@ -65,6 +66,7 @@ from quorate.node.membership import Membership
 from quorate.node.metrics import NodeMetrics
 from quorate.node.quota_metrics import QuotaMetrics
 from quorate.node.replica import Replica
+from quorate.node.tls import Tls
 from quorate.protocol.api.brokers import BrokerRegistrationRequest
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.types import Uuid
@@ -82,15 +84,17 @@ class BrokerRole:
         config: NodeConfig,
         replica: Replica,
         state: ClusterState,
-        connections: Callable[[], Connections],
+        connections: Callable[[SSLContext | None], Connections],
         saw: Callable[[Sequence[Event]], None],
         metrics: NodeMetrics,
+        tls: Tls,
     ) -> None:
         self._host = host
         self._config = config
         self._replica = replica
         self._state = state
         self._connections = connections  # makes a set of its own for each purpose
+        self._tls = tls
         self._saw = saw
         self._metrics = metrics
         self._traffic = Traffic(lambda: state.image)
@@ -200,7 +204,9 @@ class BrokerRole:
 
     def _channel(self) -> ControllerChannel:
         return ControllerChannel(
-            self._connections(), lambda: self._replica.quorum.leader_endpoint, self._host.random
+            self._connections(self._tls.to_controllers()),
+            lambda: self._replica.quorum.leader_endpoint,
+            self._host.random,
         )
 
     def _assemble(self, disks: BrokerDisks) -> tuple[Broker, IsrProposals, Fetchers]:
@@ -223,7 +229,7 @@ class BrokerRole:
         proposals = IsrProposals(CountedControlPlane(control_plane, lambda: replicas, self._isr_counts))
         fetchers = Fetchers(
             settings.broker_id,
-            self._connections(),
+            self._connections(self._tls.to_listener(settings.inter_broker_listener)),
             self._config.fetcher_settings,
             self._address_of,
             self._broker_epoch,
@@ -271,7 +277,7 @@ class BrokerRole:
                 throttle_time_ms=throttle_time_ms,
                 connection_delay_ms=lambda host: self.quotas.connections.charge(host, self._now_ms()),
             )
-            await server.start(listener.host or None, listener.port)
+            await server.start(listener.host or None, listener.port, self._tls.for_listener(listener.name))
             closing.push_async_callback(server.close, timeout_ms=0)
             self.ports[listener.name] = server.port
             self._logger.info("listening listener=%s port=%d", listener.name, server.port)
@@ -303,7 +309,10 @@ class BrokerRole:
             host, port = config.advertised_broker(by_name[server.listener], server.port)
             listeners.append(
                 BrokerRegistrationRequest.Listener(
-                    name=server.listener, host=host, port=port, security_protocol=0
+                    name=server.listener,
+                    host=host,
+                    port=port,
+                    security_protocol=self._tls.code_of(server.listener),
                 )
             )
         return BrokerRegistrationRequest(

@@ -446,6 +446,22 @@ class NodeConfig:
         )
 
 
+_TLS_KEYS: Final = frozenset(
+    {
+        "ssl.client.auth",
+        "ssl.endpoint.identification.algorithm",
+        "ssl.key.password",
+        "ssl.keystore.certificate.chain",
+        "ssl.keystore.key",
+        "ssl.keystore.location",
+        "ssl.keystore.type",
+        "ssl.truststore.certificates",
+        "ssl.truststore.location",
+        "ssl.truststore.type",
+    }
+)
+
+
 def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
     """The configuration that a file's keys and values make; a `ConfigError` for what they do not."""
     values = {key: setting.default for key, setting in SETTINGS.items()}
@@ -455,6 +471,8 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
             _check_topic_default(path, key, text)
             continue
         setting = SETTINGS.get(key)
+        if key in _TLS_KEYS:
+            continue  # see `node.tls`
         if setting is None:
             warnings += _check_dynamic(path, key, text)
             continue

@@ -25,6 +25,7 @@ from quorate.node.host import Host
 from quorate.node.metrics import NodeMetrics
 from quorate.node.replica import Replica
 from quorate.node.self_registration import register_self
+from quorate.node.tls import Tls
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Request, Response
 from quorate.protocol.types import Uuid
@@ -47,6 +48,7 @@ class ControllerRole:
         journal: EventJournal,
         metrics: NodeMetrics,
         incarnation_id: Uuid,
+        tls: Tls,
     ) -> None:
         self._host = host
         self._config = config
@@ -54,6 +56,7 @@ class ControllerRole:
         self._state = state
         self._metrics = metrics
         self._incarnation_id = incarnation_id
+        self._tls = tls
         self._settings = config.controller_settings(replica.cluster_id)
         self._logger = logging.getLogger(f"quorate.node.{host.name}")
         self.desk = Desk(host, replica, state, self._settings, Account(host, journal, metrics))
@@ -71,7 +74,7 @@ class ControllerRole:
             budget=config.budget(),
             throttle_time_ms=throttle_time_ms,
         )
-        await server.start(listener.host or None, listener.port)
+        await server.start(listener.host or None, listener.port, self._tls.for_listener(listener.name))
         closing.push_async_callback(server.close, timeout_ms=1000)
         self._logger.info("listening listener=%s port=%d", listener.name, server.port)
 

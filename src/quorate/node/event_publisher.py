@@ -21,6 +21,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
+from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final
 
 from quorate.broker.listeners import endpoint_of
@@ -75,8 +76,10 @@ class EventPublisher:
         *,
         listener: str = "",
         settings: PublisherSettings | None = None,
+        tls: SSLContext | None = None,
     ) -> None:
         self._host = host
+        self._tls = tls
         self._path = f"{metadata_directory}/{DIRECTORY}/{POSITION_FILE}"
         self._node_id = node_id
         self._journal = journal
@@ -153,7 +156,7 @@ class EventPublisher:
             self._addresses(),
             random=self._host.random,
             client_id=f"quorate-events-{self._node_id}",
-            settings=ClusterSettings(deadline_ms=timeout_ms),
+            settings=ClusterSettings(deadline_ms=timeout_ms, tls=self._tls),
         ) as cluster:
             if not await self._has_topic(cluster):
                 return
@@ -249,7 +252,7 @@ class EventPublisher:
 
     def _endpoint(self, broker: BrokerRegistration) -> Listener | None:
         named = endpoint_of(broker, self._listener) if self._listener else None
-        if named is not None:
+        if named is not None or self._tls is not None:
             return named
         return next((one for one in broker.listeners if one.security_protocol == _PLAINTEXT), None)
 

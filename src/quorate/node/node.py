@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from functools import partial
+from ssl import SSLContext
 from typing import Any
 
 from quorate.net.connections import Connections
@@ -29,6 +30,7 @@ from quorate.node.metadata_log import MetadataLog
 from quorate.node.metrics import NodeMetrics
 from quorate.node.replica import Replica
 from quorate.node.snapshots import SnapshotKeeper
+from quorate.node.tls import Tls
 from quorate.protocol.types import Uuid
 from quorate.raft.quorum import Quorum
 from quorate.raft.voters import ReplicaKey
@@ -86,9 +88,9 @@ class Node:
 
     async def _run_with(self, log: MetadataLog, closing: AsyncExitStack) -> None:
         config, host, state = self._config, self._host, self.state
-        replica = self.replica = Replica(
-            host, log.cluster_id, log, self._quorum(log), self._connections(closing), state
-        )
+        tls = Tls(config)
+        connections = self._connections(closing, tls.to_controllers())
+        replica = self.replica = Replica(host, log.cluster_id, log, self._quorum(log), connections, state)
         journal = EventJournal(host, config.metadata_directory, config.node_id, self.incarnation_id)
         snapshots = self.snapshots = SnapshotKeeper(host, config, replica, state)
         duties: list[Callable[[], Coroutine[Any, Any, None]]] = [replica.run, journal.run, snapshots.run]
@@ -99,22 +101,32 @@ class Node:
                 config.node_id,
                 journal,
                 state,
-                listener=config["inter.broker.listener.name"],
+                listener=config.inter_broker_listener
+                if "broker" in config.roles
+                else config["inter.broker.listener.name"],
                 settings=PublisherSettings(settle_ms=config["quorate.events.settle.ms"]),
+                tls=tls.to_brokers(config["inter.broker.listener.name"] or None),
             )
             self.metrics.sources.append(publisher)
             duties.append(publisher.run)
         if "controller" in config.roles:
             self.controller = ControllerRole(
-                host, config, replica, state, journal, self.metrics, self.incarnation_id
+                host, config, replica, state, journal, self.metrics, self.incarnation_id, tls
             )
             await self.controller.listen(closing)
-            connections = self._connections(closing)
+            connections = self._connections(closing, tls.to_controllers())
             duties.append(partial(self.controller.run, connections))
         if "broker" in config.roles:
             account = Account(host, journal, self.metrics)
             self.broker = BrokerRole(
-                host, config, replica, state, lambda: self._connections(closing), account.saw, self.metrics
+                host,
+                config,
+                replica,
+                state,
+                partial(self._connections, closing),
+                account.saw,
+                self.metrics,
+                tls,
             )
         await self._open_admin(journal, closing)
         self.is_listening.set()
@@ -168,13 +180,14 @@ class Node:
             random=self._host.random,
         )
 
-    def _connections(self, closing: AsyncExitStack) -> Connections:
+    def _connections(self, closing: AsyncExitStack, tls: SSLContext | None) -> Connections:
         """A set of its own for everyone who may have to wait for an answer: nobody waits behind another."""
         connections = Connections(
             rng=self._host.random,
             client_id=f"quorate-{self._config.node_id}",
             limits=self._config.limits,
             connect_timeout_ms=self._config.quorum_settings.request_timeout_ms,
+            tls=tls,
         )
         closing.push_async_callback(connections.close)
         return connections
