@@ -115,7 +115,20 @@ def test_a_disk_fails_and_the_other_lives_on(breakable: SeveralDisks, disks: lis
         cluster.wait_until_unfenced(101)
         load.wait_for_more(100)
         cluster.wait("1 is in sync", lambda: 101 in cluster.partitions("failing")[1].isr_nodes)
+        assert 101 not in cluster.partitions("failing")[0].isr_nodes
+        # With a new disk, it has everything again.
+        assert cluster.terminate(101) == 0
+        disks[0].unmount()
+        disks[0].mount()
+        cluster.format(101, "--ignore-formatted")
+        cluster.start(101)
+        cluster.wait_until_unfenced(101)
+        cluster.wait_until_in_sync("failing")
     load.check()
+    cluster.wait(
+        "all replicas are the same",
+        lambda: cluster.stored(101, "failing") == cluster.stored(102, "failing"),
+    )
     said = cluster.logged(101)
     assert f"log directory offline path={bad}" in said
     assert "Traceback" not in said
