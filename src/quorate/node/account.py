@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from quorate.node.desk import Desk, Observer
 from quorate.node.event_journal import EventJournal
 from quorate.node.host import Host
 from quorate.node.metrics import NodeMetrics
+from quorate.node.repeats import Repeats
 from quorate.node.replica import Replica
 
 __all__ = ["Account", "View"]
@@ -27,10 +29,13 @@ class Account(Observer):
         self._host = host
         self._journal = journal
         self._metrics = metrics
+        self._repeats = Repeats(lambda: asyncio.get_running_loop().time())
 
     def saw(self, events: Sequence[Event]) -> None:
         for event in events:
-            self._journal.append(event, self._host.wall_ms())
+            untold = self._repeats.untold(event)
+            if untold is not None:
+                self._journal.append(event, self._host.wall_ms(), untold=untold)
             self._metrics.saw(event)
 
     def handled(self, waited_ms: float, took_ms: float) -> None:

@@ -77,14 +77,17 @@ class EventJournal:
 
     # Writing
 
-    def append(self, event: Event, wall_ms: int) -> None:
-        """Logs an event, and keeps it to be written soon. Never raises."""
-        self._logger.log(logging.WARNING if event.is_warning else logging.INFO, "%s", event.line())
+    def append(self, event: Event, wall_ms: int, *, untold: int = 0) -> None:
+        """Logs an event, and keeps it to be written soon, with how many like it were not. Never raises."""
+        line = f"{event.line()} untold={untold}" if untold else event.line()
+        self._logger.log(logging.WARNING if event.is_warning else logging.INFO, "%s", line)
         self._last_ms = wall_ms
         if len(self._waiting) >= self._limits.waiting_max:
             self._drop(1)
             return
         fields = {name: self._plain(value) for name, value in event.to_json().items()}
+        if untold:
+            fields["untold"] = untold
         self._waiting.append({"time_ms": wall_ms, "kind": event.kind, **fields})
         self._has_some.set()
 
