@@ -109,6 +109,7 @@ def given(entry):
 def test_the_topics_own_value_then_what_the_node_and_the_file_say(known):
     entry = known.entry(TOPIC, "orders", "retention.ms")
     assert (entry.value, entry.config_source) == ("86400000", STATIC)
+    assert given(entry) == [("log.retention.hours", "24", STATIC)]
     known.set(BROKER, "", "log.retention.ms", "2000")
     assert known.entry(TOPIC, "orders", "retention.ms").config_source == CLUSTER
     known.set(BROKER, "1", "log.retention.ms", "1000")
@@ -116,7 +117,7 @@ def test_the_topics_own_value_then_what_the_node_and_the_file_say(known):
     known.set(TOPIC, "orders", "retention.ms", "500")
     entry = known.entry(TOPIC, "orders", "retention.ms")
     assert (entry.value, entry.config_source) == ("500", TOPIC_1)
-    assert [one.source for one in entry.synonyms] == [TOPIC_1, NODE, CLUSTER, STATIC, DEFAULT]
+    assert [one.source for one in entry.synonyms] == [TOPIC_1, NODE, CLUSTER, STATIC]
     assert [one.value for one in entry.synonyms][:3] == ["500", "1000", "2000"]
 
 
@@ -187,7 +188,7 @@ def test_what_is_read_only_is_what_takes_a_restart(known):
 def test_a_key_that_others_stand_in_for(known):
     entry = known.entry(BROKER, "1", "log.retention.ms")
     assert (entry.value, entry.config_source) == (None, STATIC)
-    assert given(entry) == [("log.retention.hours", "24", STATIC), ("log.retention.hours", "168", DEFAULT)]
+    assert given(entry) == [("log.retention.hours", "24", STATIC)]
 
 
 @pytest.mark.parametrize(

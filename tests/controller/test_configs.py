@@ -631,7 +631,7 @@ def synonyms(result: DescribeConfigsResponse.Result, name: str) -> list[tuple[st
 def test_where_the_value_of_a_topic_comes_from():
     cluster = Cluster([1], topic_defaults={"retention.ms": "4"})
     cluster.create(1, [[1]], "a")
-    expected = [("log.retention.hours", "168", 5)]
+    expected: list[tuple[str, str, int]] = []
     steps = [
         (None, ("4", 4), ("log.retention.ms", "4", 4)),
         (CLUSTER_DEFAULT, ("3", 3), ("log.retention.ms", "3", 3)),
@@ -653,8 +653,9 @@ def test_where_the_value_of_a_topic_comes_from():
 def test_a_value_that_nobody_gave_is_the_default(cluster):
     (result,) = describe(cluster, A)
     assert values(result)["retention.ms"] == ("604800000", 5)
-    assert synonyms(result, "retention.ms") == [("log.retention.hours", "168", 5)]
-    assert synonyms(result, "remote.storage.enable") == [("remote.storage.enable", "false", 5)]
+    assert synonyms(result, "max.message.bytes") == [("message.max.bytes", "1048588", 5)]
+    assert synonyms(result, "retention.ms") == []
+    assert synonyms(result, "remote.storage.enable") == []
 
 
 def test_hours_and_minutes_become_milliseconds(cluster):
@@ -665,8 +666,19 @@ def test_hours_and_minutes_become_milliseconds(cluster):
     assert synonyms(result, "retention.ms") == [
         ("log.retention.minutes", "3", 3),
         ("log.retention.hours", "2", 3),
-        ("log.retention.hours", "168", 5),
     ]
+
+
+def test_what_the_file_says_stands_there_as_it_says_it():
+    cluster = Cluster(
+        [1],
+        topic_defaults={"retention.ms": "7200000"},
+        properties={"log.retention.hours": "2", "node.id": "1"},
+    )
+    cluster.create(1, [[1]], "a")
+    (result,) = describe(cluster, A)
+    assert values(result)["retention.ms"] == ("7200000", 4)
+    assert synonyms(result, "retention.ms") == [("log.retention.hours", "2", 4)]
 
 
 def test_a_log_of_someone_less_strict_can_be_described(cluster):

@@ -79,7 +79,7 @@ def test_how_long_tokens_live():
 
 def test_the_defaults_of_the_file_are_those_of_the_controller():
     settings = parsed().controller_settings("cluster")
-    assert settings == ControllerSettings(node_id=1, cluster_id="cluster")
+    assert settings == ControllerSettings(node_id=1, cluster_id="cluster", properties=GOOD)
 
 
 def test_an_unknown_key_is_a_warning():

@@ -80,10 +80,8 @@ class DynamicConfig:
         found = [
             Given(name, values[name], source) for values, source in layers for name in names if name in values
         ]
-        for name in names:
-            default = None if (one := broker_key(name)) is None else one.definition.default
-            if default is not None:
-                found.append(Given(name, default, DEFAULT))
+        if known is not None and known.definition.default is not None:
+            found.append(Given(key, known.definition.default, DEFAULT))
         return found
 
     def update(self, image: ClusterImage) -> None:

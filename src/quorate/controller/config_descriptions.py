@@ -65,6 +65,10 @@ class Entry(NamedTuple):
     documentation: str | None
 
     @property
+    def source(self) -> int:
+        return self.found[0].source if self.found else DEFAULT
+
+    @property
     def is_sensitive(self) -> bool:
         """What we do not know may well be secret."""
         return self.definition is None or self.definition.is_sensitive
@@ -79,7 +83,7 @@ def topic_config_entries(
             name=entry.name,
             value=None if entry.is_sensitive else entry.value,
             read_only=False,
-            config_source=entry.found[0].source,
+            config_source=entry.source,
             is_sensitive=entry.is_sensitive,
         )
         for entry in _topic_entries(image, settings, configs)
@@ -137,7 +141,7 @@ def _described(entry: Entry, request: DescribeConfigsRequest) -> Described:
         name=entry.name,
         value=shown(entry.value),
         read_only=entry.definition is None,
-        config_source=entry.found[0].source,
+        config_source=entry.source,
         is_sensitive=entry.is_sensitive,
         synonyms=synonyms if request.include_synonyms else [],
         config_type=entry.definition.type if entry.definition else ConfigType.UNKNOWN,
@@ -174,13 +178,11 @@ def _topic_entries(
             continue
         found = [Found(name, own[name], DYNAMIC_TOPIC)] if name in own else []
         found += _of_node(image, settings, definition.synonyms)
-        if name in settings.topic_defaults:
-            synonym = definition.synonyms[0] if definition.synonyms else name
-            found.append(Found(synonym, settings.topic_defaults[name], STATIC_BROKER))
-        # The last synonym is the one that has a default.
-        synonym = definition.synonyms[-1] if definition.synonyms else name
-        found.append(Found(synonym, _from_ms(synonym, definition.default), DEFAULT))
-        value = _in_ms(found[0].name, found[0].value)
+        found += _of_file(settings, name, definition)
+        # The others have no default of their own: what they would be stands in the weakest one.
+        if len(definition.synonyms) == 1:
+            found.append(Found(definition.synonyms[0], definition.default, DEFAULT))
+        value = _in_ms(found[0].name, found[0].value) if found else definition.default
         yield Entry(name, value, found, definition, config_documentation.TOPICS[name])
 
 
@@ -211,8 +213,8 @@ def _group_entries(
 def _client_metrics_entries(own: Mapping[str, str]) -> Iterator[Entry]:
     for name, definition in CLIENT_METRICS_CONFIGS.items():
         found = [Found(name, own[name], DYNAMIC_CLIENT_METRICS)] if name in own else []
-        found.append(Found(name, definition.default, DEFAULT))
-        yield Entry(name, found[0].value, found, definition, config_documentation.CLIENT_METRICS[name])
+        value = own.get(name, definition.default)
+        yield Entry(name, value, found, definition, config_documentation.CLIENT_METRICS[name])
 
 
 def _of_node(image: ClusterImage, settings: ControllerSettings, names: Sequence[str]) -> list[Found]:
@@ -226,12 +228,18 @@ def _of_node(image: ClusterImage, settings: ControllerSettings, names: Sequence[
     ]
 
 
+def _of_file(settings: ControllerSettings, name: str, definition: Definition) -> list[Found]:
+    """What this node's file says under the names that it has for a topic's key."""
+    given = settings.properties
+    found = [Found(one, given[one], STATIC_BROKER) for one in definition.synonyms if one in given]
+    if not found and name in settings.topic_defaults:
+        synonym = definition.synonyms[0] if definition.synonyms else name
+        found = [Found(synonym, settings.topic_defaults[name], STATIC_BROKER)]
+    return found
+
+
 def _in_ms(name: str, value: str | None) -> str | None:
     return _converted(name, value, lambda number, unit: number * unit)
-
-
-def _from_ms(name: str, value: str | None) -> str | None:
-    return _converted(name, value, lambda number, unit: number // unit)
 
 
 def _converted(name: str, value: str | None, convert: Callable[[int, int], int]) -> str | None:

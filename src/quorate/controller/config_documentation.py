@@ -189,6 +189,7 @@ _BROKERS: Final[Mapping[str, str]] = {
     "transaction.state.log.replication.factor": "Replicas of the topic of transactions.",
     "unclean.leader.election.interval.ms": "How often partitions without a leader get one that is not in"
     " sync, where that is allowed.",
+    "group.consumer.assignors": "The ways to spread partitions that consumer groups may choose.",
     "group.consumer.max.assignment.interval.ms": "The highest consumer.assignment.interval.ms of a group.",
     "group.consumer.max.heartbeat.interval.ms": "The highest consumer.heartbeat.interval.ms of a group.",
     "group.consumer.max.session.timeout.ms": "The highest consumer.session.timeout.ms of a group.",

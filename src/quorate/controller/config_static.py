@@ -83,7 +83,7 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "inter.broker.listener.name": _string(),
     "leader.imbalance.check.interval.seconds": _long("300"),
     "log.cleaner.enable": _boolean("true"),
-    "log.dir": _string(),
+    "log.dir": _list(),
     "log.dir.failure.timeout.ms": _long("30000"),
     "log.dirs": _list(),
     "log.flush.scheduler.interval.ms": _long("9223372036854775807"),

@@ -38,6 +38,8 @@ class ControllerSettings:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """What this node's file says about topics, by the name of the topic's key: `min.insync.replicas` and
     others that the controller itself must know."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """This node's file, text by key, for whoever asks what stands in it."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
     kraft_version: int = 1
     """The level of `kraft.version`, which the quorum keeps in control records of its own."""

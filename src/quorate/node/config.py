@@ -362,6 +362,7 @@ class NodeConfig:
             num_partitions=self["num.partitions"],
             delete_topic_enable=self["delete.topic.enable"],
             topic_defaults=self.topic_defaults,
+            properties=self.properties,
             delegation_token_secret=self["delegation.token.secret.key"].encode(),
             delegation_token_max_lifetime_ms=self["delegation.token.max.lifetime.ms"],
             delegation_token_expiry_time_ms=self["delegation.token.expiry.time.ms"],

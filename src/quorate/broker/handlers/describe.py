@@ -67,7 +67,10 @@ class Describing:
         self._broker = broker
         settings = broker.settings
         self._of_topics = ControllerSettings(
-            node_id=settings.broker_id, cluster_id=settings.cluster_id, topic_defaults=settings.topic_defaults
+            node_id=settings.broker_id,
+            cluster_id=settings.cluster_id,
+            topic_defaults=settings.topic_defaults,
+            properties=broker.configs.file,
         )
 
     def routes(self) -> list[Route]:
@@ -216,7 +219,7 @@ def _logger_levels(asked: _Asked) -> _Result:
             read_only=False,
             config_source=_DYNAMIC_LOGGER,
             is_sensitive=False,
-            config_type=ConfigType.STRING,
+            config_type=ConfigType.UNKNOWN,
             documentation=None,
         )
         for name, level in loggers.levels().items()

@@ -263,7 +263,9 @@ class Metadata:
             topic = image.topics.by_name.get(name)
             if topic is None:
                 if not is_all:
-                    said.append(_described_topic(_absence(name), name))
+                    absent = _described_topic(_absence(name), name)
+                    absent.topic_authorized_operations = self._operations(context, name)
+                    said.append(absent)
                 continue
             first = start[1] if name == start[0] else 0
             count = image.partitions.count_of(topic.slot)

@@ -19,6 +19,7 @@ from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.security import (
     CreateAclsRequest,
     CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
     DeleteAclsRequest,
     DescribeAclsRequest,
     DescribeAclsResponse,
@@ -31,6 +32,8 @@ from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Request, Response
 
 __all__ = ["Security"]
+
+_REQUESTER_SINCE: Final = 3  # in the answer to whoever wants a token
 
 ANONYMOUS: Final = "User:ANONYMOUS"
 
@@ -81,7 +84,10 @@ class Security:
         self, context: RequestContext, header: RequestHeader, request: Request
     ) -> Response:
         if context.principal == ANONYMOUS:
-            return refusal(request, _NOT_ALLOWED, header.request_api_version)
+            refused = refusal(request, _NOT_ALLOWED, header.request_api_version)
+            if isinstance(refused, CreateDelegationTokenResponse):
+                _say_who(refused, context.principal, header.request_api_version)
+            return refused
         return await self._forwarding.forward(context, header, request)
 
     def describe_tokens(
@@ -92,3 +98,11 @@ class Security:
         if context.principal == ANONYMOUS:
             code = _NOT_ALLOWED.code
         return DescribeDelegationTokenResponse(error_code=code, tokens=[], throttle_time_ms=0)
+
+
+def _say_who(response: CreateDelegationTokenResponse, principal: str, version: int) -> None:
+    """Whose token it would have been."""
+    kind, _, name = principal.partition(":")
+    response.principal_type, response.principal_name = kind, name
+    if version >= _REQUESTER_SINCE:
+        response.token_requester_principal_type, response.token_requester_principal_name = kind, name
