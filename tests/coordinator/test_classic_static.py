@@ -81,6 +81,16 @@ class TestRestarts:
         groups.passes(10_000)
         assert b.beats() is ErrorCode.UNKNOWN_MEMBER_ID
 
+    def test_it_is_shown_as_the_client_that_came_first(self) -> None:
+        groups = Groups()
+        _a, b = started(groups)
+        again = b.restarts()
+        again.client_id = "another"
+        again.joins()
+        assert [one.client_id for one in groups.described().members] == ["a", "b"]
+        (fenced,) = groups.told("MemberFenced")
+        assert fenced.client_id == "another"
+
     def test_it_is_heard_of_under_its_new_id(self) -> None:
         groups = Groups()
         a, b = started(groups)

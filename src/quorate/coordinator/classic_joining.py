@@ -188,9 +188,15 @@ def _add(group: ClassicGroup, joiner: Joiner, member_id: str, step: Step) -> Non
 
 
 def _replace(group: ClassicGroup, joiner: Joiner, old: Member, step: Step) -> None:
+    """It is still the client and host that came first, to whoever describes the group: what Kafka does."""
     leader_before = group.leader
-    member = replace(joiner.member(joiner.new_member_id), assignment=old.assignment)
-    _fence(group, old, member, step)
+    member = replace(
+        joiner.member(joiner.new_member_id),
+        client_id=old.client_id,
+        client_host=old.client_host,
+        assignment=old.assignment,
+    )
+    _fence(group, joiner, old, member, step)
     group.members.replace(old, member)
     step.cancel_timer(group.session(old.member_id))
     group.keep_alive(member, step)
@@ -221,7 +227,7 @@ def _take_over(group: ClassicGroup, joiner: Joiner, member: Member, leader_befor
     step.answer(joiner.ticket, answer)
 
 
-def _fence(group: ClassicGroup, old: Member, member: Member, step: Step) -> None:
+def _fence(group: ClassicGroup, joiner: Joiner, old: Member, member: Member, step: Step) -> None:
     """Whoever waits under the old id hears that the name is taken."""
     send_away(group, old, ErrorCode.FENCED_INSTANCE_ID, step)
     assert member.instance_id is not None
@@ -232,8 +238,8 @@ def _fence(group: ClassicGroup, old: Member, member: Member, step: Step) -> None
             instance_id=member.instance_id,
             fenced_member_id=old.member_id,
             member_id=member.member_id,
-            client_id=member.client_id,
-            client_host=member.client_host,
+            client_id=joiner.caller.client_id,
+            client_host=joiner.caller.client_host,
         )
     )
 
