@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from apache_oracle import missing
 from apache_programs import ApachePrograms
 from apache_tools import ApacheTools
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from test_client_on_apache import ApacheBroker
 
 from node.broker_processes import Load
+from node.processes import CLUSTER_ID, DEADLINE_S, Processes
 from node.several_disks import SETTINGS, SeveralDisks
+from quorate.protocol.api.admin import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.message import Request
 
 pytestmark = pytest.mark.interop
 
@@ -104,3 +113,111 @@ def test_kafka_reassign_partitions_moves_replicas_between_log_directories(
                     assert str(cluster.home(one, "shifted", entry["partition"])) == path
         cluster.wait_until_in_sync("shifted")
     load.check()
+
+
+# The same questions to a broker of Apache's and to one of ours, with two log directories each
+
+
+class Asked:
+    """A broker with the id 1: where it answers, and its log directories."""
+
+    def __init__(self, ask: Callable[[Request, int], Any], paths: list[Path]) -> None:
+        self._ask = ask
+        self.paths = [str(path) for path in paths]
+
+    def alter(self, version: int, path: str, topic: str, *partitions: int) -> list[tuple[str, int, str]]:
+        data = AlterReplicaLogDirsRequest.AlterReplicaLogDir
+        topics = [data.AlterReplicaLogDirTopic(name=topic, partitions=list(partitions))]
+        answer = self._ask(AlterReplicaLogDirsRequest(dirs=[data(path=path, topics=topics)]), version)
+        return sorted(
+            (each.topic_name, one.partition_index, ErrorCode(one.error_code).name)
+            for each in answer.results
+            for one in each.partitions
+        )
+
+    def describe(self, version: int, topics: dict[str, list[int]] | None) -> dict[int, list[Any]]:
+        """By the number of the directory: its error, whether it has room, and what is in it."""
+        make = DescribeLogDirsRequest.DescribableLogDirTopic
+        asked = None
+        if topics is not None:
+            asked = [make(topic=name, partitions=some) for name, some in topics.items()]
+        answer = self._ask(DescribeLogDirsRequest(topics=asked), version)
+        assert answer.error_code == 0
+        return {
+            self.paths.index(one.log_dir): [
+                ErrorCode(one.error_code).name,
+                (one.total_bytes > 0, one.usable_bytes > 0, one.is_cordoned),
+                sorted(
+                    (each.name, replica.partition_index, replica.offset_lag, replica.is_future_key)
+                    for each in one.topics
+                    for replica in each.partitions
+                ),
+            ]
+            for one in answer.results
+        }
+
+
+def answers(asked: Asked) -> list[Any]:
+    """The whole conversation."""
+    there = asked.paths[1]
+    said: list[Any] = []
+    for version in (1, 2):
+        said += [
+            asked.alter(version, "/nowhere", "t", 0),
+            asked.alter(version, "/nowhere", "x" * 249, 0),
+            asked.alter(version, there, "x" * 249, 0),
+            asked.alter(version, there, "t", 7),
+            asked.alter(version, there, "unknown", 0),
+            asked.alter(version, "", "t", 0),
+            asked.alter(version, there + "/", "t", 0),
+            asked.alter(version, there, "t"),
+        ]
+    for path in (there, there, asked.paths[0], asked.paths[0], there):
+        said.append(asked.alter(2, path, "t", 0, 1))
+        number = asked.paths.index(path)
+        wanted = [("t", 0, 0, False), ("t", 1, 0, False)]
+        deadline = time.monotonic() + DEADLINE_S
+        while (found := asked.describe(4, {"t": [0, 1]}))[number][2] != wanted:
+            assert time.monotonic() < deadline, found
+            time.sleep(0.05)
+    for version in range(1, 6):
+        said += [
+            asked.describe(version, {"t": [0, 1, 9], "unknown": [0]}),
+            asked.describe(version, {"t": []}),
+            asked.describe(version, {}),
+            asked.describe(version, None),
+        ]
+    return said
+
+
+def with_a_topic(bootstrap: str) -> None:
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic("t", 2, 1)])["t"].result(DEADLINE_S)
+    producer = Producer({"bootstrap.servers": bootstrap, "acks": "all"})
+    for number in range(100):
+        producer.produce("t", b"value", partition=number % 2)
+    assert producer.flush(DEADLINE_S) == 0
+
+
+@pytest.mark.usefixtures("tools")  # or this is skipped
+def test_every_question_is_answered_as_apache_answers_it(tmp_path: Path):
+    programs = ApachePrograms()
+    with Processes(tmp_path) as ports:
+        apache = ApacheBroker(programs, tmp_path, ports)
+        paths = [tmp_path / "data", tmp_path / "more"]
+        text = apache._properties.read_text()
+        apache._properties.write_text(text.replace(str(paths[0]), ",".join(map(str, paths))))
+        words = ("format", "-t", CLUSTER_ID, "--ignore-formatted", "-c", str(apache._properties))
+        programs.run("kafka.tools.StorageTool", *words)
+        with apache.running():
+            with_a_topic(apache.bootstrap)
+            theirs = answers(Asked(lambda request, version: ports.ask(1, request, version), paths))
+    (tmp_path / "ours").mkdir()
+    with SeveralDisks(tmp_path / "ours", combined=1, **SETTINGS) as cluster:
+        with_a_topic(cluster.bootstrap)
+        cluster.wait_until_led("t", 2)
+        ask = Asked(
+            lambda request, version: cluster.ask_broker(1, request, version), cluster.log_directories(1)
+        )
+        ours = answers(ask)
+    assert ours == theirs
