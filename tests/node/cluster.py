@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from node.processes import CLUSTER_ID, HOST, Processes
-from quorate.cli.configuration import load_config
+from quorate.node.config_file import load_config
 from quorate.net.client import ConnectionLost
 from quorate.node.format import format_storage
 from quorate.node.host import real_host

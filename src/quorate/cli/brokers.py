@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 import typer
 
-from quorate.cli.configuration import load_config
+from quorate.node.config_file import load_config
 from quorate.cli.tables import table
 from quorate.node.admin import ADDRESS_FILE
 from quorate.node.config import ConfigError

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from quorate import __version__
-from quorate.cli import brokers, cluster_tour, groups, lab, node, protocol, quorum, storage
+from quorate.cli import brokers, cluster_tour, groups, lab, protocol, quorum, storage
 from quorate.cli.failures import errors_as_one_line, fail
+from quorate.node import process
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -115,7 +116,7 @@ def format_command(
 def node_command(config: Annotated[str, typer.Argument(help="The configuration of the node.")]) -> None:
     """Runs a node until it is told to stop (SIGTERM, or Ctrl-C)."""
     with errors_as_one_line():
-        node.run(config)
+        process.run(config)
 
 
 @quorum_app.command("describe")

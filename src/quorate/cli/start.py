@@ -29,7 +29,7 @@ def main() -> None:
 def _run_node(path: str) -> None:
     gc.disable()
     from quorate.cli.failures import errors_as_one_line
-    from quorate.cli.node import run
+    from quorate.node.process import run
 
     gc.freeze()
     gc.enable()

@@ -24,7 +24,7 @@ The address stands in the file `admin-address` of the metadata directory, for co
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -44,7 +44,15 @@ from quorate.node.metrics import NodeMetrics
 from quorate.storage.errors import StorageError
 from quorate.storage.whole_files import store_whole
 
-__all__ = ["ADDRESS_FILE", "AdminEndpoint", "AdminRoutes", "BrokerAdminRoutes", "JoinedRoutes", "Routes"]
+__all__ = [
+    "ADDRESS_FILE",
+    "AdminEndpoint",
+    "AdminRoutes",
+    "BrokerAdminRoutes",
+    "JoinedRoutes",
+    "ReadyRoutes",
+    "Routes",
+]
 
 ADDRESS_FILE: Final = "admin-address"
 EVENTS_MAX: Final = 1000  # in one answer
@@ -110,6 +118,24 @@ class JoinedRoutes:
 
     def table(self) -> dict[str, HttpHandler]:
         return {pattern: handler for one in self._routes for pattern, handler in one.table().items()}
+
+
+class ReadyRoutes:
+    """Whether a node can be used. `why_not` says what it waits for, as long as it does."""
+
+    def __init__(self, node_id: int, why_not: Callable[[], str | None]) -> None:
+        self._node_id = node_id
+        self._why_not = why_not
+
+    def table(self) -> dict[str, HttpHandler]:
+        return {"/readyz": self._ready}
+
+    async def _ready(self, _params: _Params, _query: _Params) -> HttpResponse:
+        reason = self._why_not()
+        found = {"status": "ready" if reason is None else "not ready", "node_id": self._node_id}
+        if reason is None:
+            return HttpResponse.json(found)
+        return HttpResponse.json({**found, "reason": reason}, status=503)
 
 
 class NodeRoutes:

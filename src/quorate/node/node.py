@@ -17,7 +17,7 @@ from typing import Any
 
 from quorate.net.connections import Connections
 from quorate.node.account import Account
-from quorate.node.admin import AdminEndpoint, BrokerAdminRoutes, JoinedRoutes, Routes
+from quorate.node.admin import AdminEndpoint, BrokerAdminRoutes, JoinedRoutes, ReadyRoutes, Routes
 from quorate.node.broker import BrokerRole
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
@@ -79,6 +79,14 @@ class Node:
                 await self._run_with(log, closing)
         finally:
             await log.close()
+
+    def why_not_ready(self) -> str | None:
+        """What the node waits for before it can be used; None if it can be."""
+        if self.replica is None or self.replica.quorum.leader_endpoint is None:
+            return "no leader of the quorum is known"
+        if self.broker is not None and (state := self.broker.status().state) != "RUNNING":
+            return f"the broker is in state {state}"
+        return None
 
     def stop(self) -> None:
         """Asks the node to end in order; a second time, a broker goes without leave."""
@@ -151,6 +159,7 @@ class Node:
             routes.append(BrokerAdminRoutes(config.node_id, self.broker, self.metrics, journal))
         if self.controller is not None:
             routes.append(self.controller.admin_routes)
+        routes.append(ReadyRoutes(config.node_id, self.why_not_ready))
         admin = AdminEndpoint(self._host, config.metadata_directory, JoinedRoutes(*routes))
         await admin.start(*config["quorate.admin.listener"])
         closing.push_async_callback(admin.close)

@@ -1,4 +1,4 @@
-"""Reading a configuration file from the command line."""
+"""Reading the configuration file of a node."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from quorate.cli.configuration import load_config
+from quorate.node.config_file import load_config
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.node.file_limit import files_for_segments, raised_limit
