@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from node.processes import CLUSTER_ID, HOST, Processes
-from quorate.node.config_file import load_config
 from quorate.net.client import ConnectionLost
+from quorate.node.config_file import load_config
 from quorate.node.format import format_storage
 from quorate.node.host import real_host
 from quorate.protocol.api.admin import DescribeClusterRequest, DescribeClusterResponse

@@ -13,10 +13,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from controller_cluster import directory, incarnation
 from node.processes import CLUSTER_ID, HOST, POLL_S, Processes, run_quorate
-from quorate.node.config_file import load_config
 from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.image import TOPIC
 from quorate.node.admin import ADDRESS_FILE
+from quorate.node.config_file import load_config
 from quorate.node.format import format_storage
 from quorate.node.host import real_host
 from quorate.protocol.api.admin import IncrementalAlterConfigsRequest

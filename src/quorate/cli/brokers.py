@@ -17,10 +17,10 @@ from urllib.parse import urlsplit
 
 import typer
 
-from quorate.node.config_file import load_config
 from quorate.cli.tables import table
 from quorate.node.admin import ADDRESS_FILE
 from quorate.node.config import ConfigError
+from quorate.node.config_file import load_config
 
 __all__ = ["app", "ask"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from quorate.node.config_file import load_config
 from quorate.node.config import ConfigError
+from quorate.node.config_file import load_config
 from quorate.node.format import format_storage, parse_initial_controllers, random_cluster_id
 from quorate.node.host import real_host
 

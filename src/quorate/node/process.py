@@ -10,9 +10,9 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-from quorate.node.config_file import load_config
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError, NodeConfig
+from quorate.node.config_file import load_config
 from quorate.node.file_limit import files_for_segments, raised_limit
 from quorate.node.host import real_host
 from quorate.node.logs import set_up as set_up_logs
