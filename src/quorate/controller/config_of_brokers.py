@@ -47,7 +47,7 @@ _WITH_RESTART: Final = frozenset({*BROKER_CONFIGS, "config.providers", "metric.r
     "cordoned.log.dirs"
 }
 
-# Of threads, buffers and tiers that there are none of.
+# Of threads, buffers and tiers that there are none of, and of what nobody here goes by (yet).
 _WITHOUT_EFFECT: Final = frozenset(
     {
         "background.threads",
@@ -55,12 +55,20 @@ _WITHOUT_EFFECT: Final = frozenset(
         "compression.lz4.level",
         "compression.zstd.level",
         "follower.fetch.last.tiered.offset.enable",
+        "group.coordinator.cached.buffer.max.bytes",
+        "group.share.assignment.interval.ms",
+        "group.streams.assignment.interval.ms",
+        "log.flush.interval.messages",
+        "log.flush.interval.ms",
         "log.local.retention.bytes",
         "log.local.retention.ms",
         "log.preallocate",
+        "log.roll.jitter.ms",
+        "log.segment.delete.delay.ms",
+        "max.connection.creation.rate",
+        "max.connections.per.ip.overrides",
         "num.io.threads",
         "num.network.threads",
-        "num.recovery.threads.per.data.dir",
         "num.replica.fetchers",
         "remote.fetch.max.wait.ms",
         "remote.list.offsets.request.timeout.ms",
@@ -71,6 +79,8 @@ _WITHOUT_EFFECT: Final = frozenset(
         "remote.log.manager.fetch.max.bytes.per.second",
         "remote.log.manager.follower.thread.pool.size",
         "remote.log.reader.threads",
+        "share.coordinator.cached.buffer.max.bytes",
+        "transaction.partition.verification.enable",
     }
 )
 
