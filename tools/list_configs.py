@@ -24,12 +24,7 @@ def tables() -> str:
     """Everything after the mark."""
     broker = [_row(name, key.definition, _how(key), _of(name)) for name, key in BROKER_KEYS.items()]
     topic = [
-        _row(
-            name,
-            one,
-            ", ".join(f"`{synonym}`" for synonym in one.synonyms),
-            config_documentation.TOPICS[name],
-        )
+        _row(name, one, _synonyms(one), config_documentation.TOPICS[name])
         for name, one in TOPIC_CONFIGS.items()
         if name not in INTERNAL
     ]
@@ -63,6 +58,15 @@ def _of(name: str) -> str:
 
 def _how(key: BrokerKey) -> str:
     return _CHANGES[key.change] + ("" if key.has_effect else "; no effect")
+
+
+def _synonyms(definition: Definition) -> str:
+    """Those of the broker, or that nobody goes by any of them."""
+    keys = [BROKER_KEYS[one] for one in definition.synonyms]
+    text = ", ".join(f"`{one}`" for one in definition.synonyms)
+    return text + (
+        "; no effect" if keys and not any(key.has_effect and key.is_dynamic for key in keys) else ""
+    )
 
 
 def _row(name: str, definition: Definition, change: str, text: str) -> str:
