@@ -2,9 +2,10 @@
 
 from pathlib import Path
 
+from tools.list_configs import BEGIN, PAGE, ROOT, tables
+
 from quorate.controller.config_definitions import TOPIC_CONFIGS
 from quorate.controller.config_of_brokers import BROKER_KEYS
-from tools.list_configs import BEGIN, PAGE, ROOT, tables
 
 TABLES = "config_*.py"
 

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from quorate import __version__
-from quorate.cli import brokers, cluster_tour, groups, lab, protocol, quorum, storage
+from quorate.cli import brokers, cluster_tour, configs, groups, lab, protocol, quorum, storage
 from quorate.cli.failures import errors_as_one_line, fail
 from quorate.node import process
 
@@ -26,6 +26,7 @@ app.add_typer(quorum_app, name="quorum")
 app.add_typer(lab_app, name="lab")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(groups.app, name="groups")
+app.add_typer(configs.app, name="configs")
 
 
 @app.callback(invoke_without_command=True)
