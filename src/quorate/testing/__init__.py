@@ -1,0 +1,1 @@
+"""Clusters for tests, laptops and demonstrations: planned, launched, looked at, and broken on purpose."""
