@@ -7,7 +7,7 @@
     PENDING_CONTROLLED_SHUTDOWN  asked to stop; the controller moves its leaderships away
     SHUTTING_DOWN                the end: nothing is sent any more
 
-Which state follows which, and upon what, stands in `TRANSITIONS`.
+Which state follows which, and upon what, stands in `lifecycle_states.TRANSITIONS`.
 
 A broker has one conversation with the active controller: a request, its answer, a pause, the next request.
 While it has no epoch the request is a registration, afterwards a heartbeat. At most one is on its way. What
@@ -40,13 +40,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import copy
-from dataclasses import dataclass, replace
-from enum import IntEnum, StrEnum
-from typing import Any, Concatenate, Final, NamedTuple, ParamSpec
+from dataclasses import replace
+from typing import Any, Concatenate, Final, ParamSpec
 
-from quorate.broker.asking import Asking, Chance, Flight, Patience, explain_failure
+from quorate.broker.asking import Asking, Chance, Flight, explain_failure
 from quorate.broker.events import (
     BrokerGaveUp,
     BrokerRequestFailed,
@@ -57,6 +56,8 @@ from quorate.broker.events import (
     FencingNoticed,
     UnfencingNoticed,
 )
+from quorate.broker.lifecycle_effects import Effects, Input, LifecycleSettings, Send, Stop
+from quorate.broker.lifecycle_states import ERRORS, TRANSITIONS, State, TransitionError, Trigger
 from quorate.controller.events import Event
 from quorate.metadata.brokers import BrokerRegistration
 from quorate.protocol.api.brokers import (
@@ -81,137 +82,6 @@ __all__ = [
     "Trigger",
     "replay",
 ]
-
-
-class State(IntEnum):
-    """The numbers are those of Kafka's metric `BrokerState`."""
-
-    NOT_RUNNING = 0
-    STARTING = 1
-    RECOVERY = 2
-    RUNNING = 3
-    PENDING_CONTROLLED_SHUTDOWN = 6
-    SHUTTING_DOWN = 7
-
-
-class Trigger(StrEnum):
-    """What changes a state. The words are those of the events that tell of it."""
-
-    START = "started"
-    CAUGHT_UP = "has read its own registration"
-    UNFENCED = "was unfenced"
-    UNREGISTERED = "is not registered any more"
-    LEAVES_IN_ORDER = "was asked to stop, and may be in use"
-    LEAVES_AT_ONCE = "was asked to stop, and has nothing to wait for"
-    LET_GO = "may go"
-    OVERDUE = "was not let go in time"
-    NOT_ADMITTED = "was not registered in time"
-    REPLACED = "was replaced"
-    DISK_UNREPORTED = "could not report a failed log directory in time"
-
-
-TRANSITIONS: Final[Mapping[tuple[State, Trigger], State]] = {
-    (State.NOT_RUNNING, Trigger.START): State.STARTING,
-    (State.NOT_RUNNING, Trigger.LEAVES_AT_ONCE): State.SHUTTING_DOWN,
-    (State.STARTING, Trigger.CAUGHT_UP): State.RECOVERY,
-    (State.STARTING, Trigger.UNREGISTERED): State.STARTING,
-    (State.STARTING, Trigger.LEAVES_AT_ONCE): State.SHUTTING_DOWN,
-    (State.STARTING, Trigger.NOT_ADMITTED): State.SHUTTING_DOWN,
-    (State.STARTING, Trigger.REPLACED): State.SHUTTING_DOWN,
-    (State.STARTING, Trigger.DISK_UNREPORTED): State.SHUTTING_DOWN,
-    (State.RECOVERY, Trigger.UNFENCED): State.RUNNING,
-    (State.RECOVERY, Trigger.UNREGISTERED): State.STARTING,
-    # It has asked to be unfenced, and may be without knowing it.
-    (State.RECOVERY, Trigger.LEAVES_IN_ORDER): State.PENDING_CONTROLLED_SHUTDOWN,
-    (State.RECOVERY, Trigger.LEAVES_AT_ONCE): State.SHUTTING_DOWN,
-    (State.RECOVERY, Trigger.REPLACED): State.SHUTTING_DOWN,
-    (State.RECOVERY, Trigger.DISK_UNREPORTED): State.SHUTTING_DOWN,
-    (State.RUNNING, Trigger.UNREGISTERED): State.STARTING,
-    (State.RUNNING, Trigger.LEAVES_IN_ORDER): State.PENDING_CONTROLLED_SHUTDOWN,
-    (State.RUNNING, Trigger.LEAVES_AT_ONCE): State.SHUTTING_DOWN,
-    (State.RUNNING, Trigger.REPLACED): State.SHUTTING_DOWN,
-    (State.RUNNING, Trigger.DISK_UNREPORTED): State.SHUTTING_DOWN,
-    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.LET_GO): State.SHUTTING_DOWN,
-    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.OVERDUE): State.SHUTTING_DOWN,
-    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.LEAVES_AT_ONCE): State.SHUTTING_DOWN,
-    # Whoever is not registered leads nothing, so nobody needs to wait for anything.
-    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.UNREGISTERED): State.SHUTTING_DOWN,
-    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.REPLACED): State.SHUTTING_DOWN,
-    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.DISK_UNREPORTED): State.SHUTTING_DOWN,
-}
-
-_ERRORS: Final = frozenset({Trigger.OVERDUE, Trigger.NOT_ADMITTED, Trigger.REPLACED, Trigger.DISK_UNREPORTED})
-"""Reasons to stop that nobody wished for."""
-
-
-class TransitionError(Exception):
-    """Something happened in a state in which it cannot."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LifecycleSettings:
-    """Names and defaults are those of Kafka's configuration."""
-
-    broker_heartbeat_interval_ms: int = 2000
-    broker_session_timeout_ms: int = 9000
-    initial_broker_registration_timeout_ms: int = 60_000
-    request_timeout_ms: int = 30_000
-    reconnect_backoff_ms: int = 50
-    reconnect_backoff_max_ms: int = 1000
-    log_dir_failure_timeout_ms: int = 30_000
-    controlled_shutdown_enable: bool = True
-    controlled_shutdown_timeout_ms: int = 300_000
-
-    @property
-    def patience(self) -> Patience:
-        """Another controller must be asked before the session is over, however long requests may take."""
-        return Patience(
-            min(self.request_timeout_ms, self.broker_session_timeout_ms / 2),
-            self.reconnect_backoff_ms,
-            self.reconnect_backoff_max_ms,
-        )
-
-
-# What comes out
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """A request to the active controller; its answer, or its failure, is reported under its number."""
-
-    number: int
-    request: BrokerRegistrationRequest | BrokerHeartbeatRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """The broker must stop, and why."""
-
-    reason: str
-    is_error: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Effects:
-    """What a step asks of the shell: first all that has changed, then `send`."""
-
-    looks_elsewhere: bool = False  # whoever was asked last is not the one to ask: find another
-    state: State | None = None
-    epoch: int | None = None  # obtained
-    is_fenced: bool | None = None
-    acknowledged_offline: tuple[Uuid, ...] = ()  # directories whose failure the controller now knows
-    acknowledged_cordoned: tuple[Uuid, ...] | None = None
-    events: tuple[Event, ...] = ()
-    stop: Stop | None = None
-    send: Send | None = None
-
-
-class Input(NamedTuple):
-    """One call of an input of `Lifecycle`, as it was made."""
-
-    name: str
-    args: tuple[Any, ...]
-    kwargs: Mapping[str, Any]
 
 
 def replay(lifecycle: Lifecycle, inputs: Iterable[Input]) -> list[Effects]:
@@ -587,7 +457,7 @@ class Lifecycle:
     def _stop(self, trigger: Trigger, reason: str) -> None:
         self._move(trigger)
         self._asking.end()
-        is_error = trigger in _ERRORS
+        is_error = trigger in ERRORS
         self._add(stop=Stop(reason, is_error))
         if is_error:
             self._add(BrokerGaveUp(self.broker_id, self.epoch, trigger.value, reason))
