@@ -195,12 +195,12 @@ class Hosted(Generic[S]):
         self._loading = asyncio.get_running_loop().create_task(self._load())
 
     async def _load(self) -> None:
-        log, key = self.partition.log, self.partition.key
+        partition, key = self.partition, self.partition.key
         began_ms = self._host.moment().now_ms
-        offset, number = log.start_offset, 0
+        offset, number = partition.log.start_offset, 0
         try:
-            while offset < log.end_offset:
-                data = log.read(max(offset, log.start_offset), LOAD_BYTES)
+            while offset < partition.log.end_offset:  # which may have moved to another directory meanwhile
+                data = partition.log.read(max(offset, partition.log.start_offset), LOAD_BYTES)
                 for header in batches(data):
                     validate(data, header.position)
                     number += self._replay(data, header, offset)
