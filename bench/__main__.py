@@ -4,7 +4,7 @@ import importlib
 import platform
 import sys
 
-SECTIONS = ("codec", "batches", "net", "quorum", "image", "controller", "broker", "quotas")
+SECTIONS = ("codec", "batches", "net", "quorum", "image", "controller", "broker", "quotas", "groups")
 
 for name in sys.argv[1:] or SECTIONS:
     if name not in SECTIONS:

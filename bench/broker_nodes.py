@@ -43,8 +43,16 @@ TESTS = Path(__file__).parent.parent / "tests"
 class Nodes:
     """Nodes that are broker and controller, a cluster. Leaving the block ends them and takes their files."""
 
-    def __init__(self, name: str, root: Path, commands: Commands, count: int = 1) -> None:
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        commands: Commands,
+        count: int = 1,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
         self.name = name
+        self._more_settings = settings or {}
         self._root = root / name.lower()
         self._commands = commands
         self._ids = range(1, count + 1)
@@ -102,6 +110,7 @@ class Nodes:
             "log.dirs": str(self._root / f"data-{node_id}"),
             "offsets.topic.replication.factor": copies,
             "transaction.state.log.replication.factor": copies,
+            **self._more_settings,
         }
 
     def _file(self, node_id: int) -> Path:
@@ -168,6 +177,12 @@ class Nodes:
 
     def cpu_seconds(self) -> float:
         return cpu_seconds(self.pid)
+
+    def kill(self, node_id: int) -> None:
+        """As `kill -9` does."""
+        process = self._processes[node_id - 1]
+        process.kill()
+        process.wait()
 
     def resident_bytes(self) -> int:
         return _status_bytes(self.pid, "VmRSS:")

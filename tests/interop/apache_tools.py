@@ -27,10 +27,12 @@ CLASSES = {
     "configs": "kafka.admin.ConfigCommand",
     "console_consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
     "console_producer": "org.apache.kafka.tools.ConsoleProducer",
+    "consumer_groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
     "delete_records": "org.apache.kafka.tools.DeleteRecordsCommand",
     "dump_log": "org.apache.kafka.tools.DumpLogSegments",
     "features": "org.apache.kafka.tools.FeatureCommand",
     "get_offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "groups": "org.apache.kafka.tools.GroupsCommand",
     "leader_election": "org.apache.kafka.tools.LeaderElectionCommand",
     "log_dirs": "org.apache.kafka.tools.LogDirsCommand",
     "metadata_quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
@@ -38,6 +40,7 @@ CLASSES = {
     "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "reassign_partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
+    "verifiable_consumer": "org.apache.kafka.tools.VerifiableConsumer",
 }
 
 
