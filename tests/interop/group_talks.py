@@ -18,6 +18,7 @@ from quorate.protocol.api import groups as api
 from quorate.protocol.errors import ErrorCode
 
 ANSWER_MS = 20_000
+NOBODYS, NEW = "nobody's", "new"  # groups that nobody is in, and that nobody gets into
 Talk = Callable[["Table"], Awaitable[None]]
 
 
@@ -74,9 +75,9 @@ class Table:
                 return answer
             await asyncio.sleep(0.05)
 
-    async def describe(self) -> Any:
-        answer = await self.ask(api.DescribeGroupsRequest(groups=[self.group_id]), 5)
-        return answer.groups[0]
+    async def describe(self, group_id: str | None = None) -> Any:
+        wanted = self.group_id if group_id is None else group_id
+        return (await self.ask(api.DescribeGroupsRequest(groups=[wanted]), 5)).groups[0]
 
     async def until(self, state: str) -> None:
         async with asyncio.timeout(ANSWER_MS / 1000):
@@ -84,13 +85,14 @@ class Table:
                 await asyncio.sleep(0.02)
 
     async def begin(self) -> None:
-        """The coordinator is there: before that nothing can be compared."""
-        request = api.FindCoordinatorRequest(coordinator_keys=[self.group_id], key_type=0)
+        """All coordinators that will be asked are there: before that nothing can be compared."""
         async with asyncio.timeout(60):
-            while (await self.ask(request, 4)).coordinators[0].error_code:
-                await asyncio.sleep(0.1)
-            while (await self.describe()).error_code:
-                await asyncio.sleep(0.1)
+            for group_id in (self.group_id, NOBODYS, NEW):
+                request = api.FindCoordinatorRequest(coordinator_keys=[group_id], key_type=0)
+                while (await self.ask(request, 4)).coordinators[0].error_code:
+                    await asyncio.sleep(0.1)
+                while (await self.describe(group_id)).error_code:
+                    await asyncio.sleep(0.1)
 
     async def member(self, name: str, **about: Any) -> Member:
         return Member(self, name, await self.connect(name), **about)
@@ -296,7 +298,7 @@ async def who_speaks(table: Table) -> None:
         {"member_id": "x", "group_instance_id": None},
         {"member_id": "x"},
         {"group_instance_id": "x"},
-        {"group_id": "nobody's"},
+        {"group_id": NOBODYS},
         {"group_id": ""},
     ):
         table.note(sorted(changes))
@@ -313,8 +315,8 @@ async def who_speaks(table: Table) -> None:
         {"member_id": "x", "group_instance_id": None},
         {"metadata": "x" * 4096},
         {"metadata": "x" * 4097},
-        {"group_id": "nobody's"},
-        {"group_id": "nobody's", "version": 8},
+        {"group_id": NOBODYS},
+        {"group_id": NOBODYS, "version": 8},
     ):
         await a.commits(5, **commit)
 
@@ -330,9 +332,9 @@ async def who_may_join(table: Table) -> None:
         {"protocols": []},
         {"protocols": [api.JoinGroupRequest.Protocol(name="other", metadata=b"")]},
         {"member_id": "x"},
-        {"member_id": "x", "group_id": "nobody's"},
+        {"member_id": "x", "group_id": NOBODYS},
         {"member_id": a.member_id, "group_instance_id": "x"},
-        {"protocol_type": "", "group_id": "new"},
+        {"protocol_type": "", "group_id": NEW},
     ):
         await c.asks_to_join(**changes)
     c.version = 4
@@ -403,7 +405,6 @@ async def static_members_of_a_group_that_rebalances(table: Table) -> None:
     await b.joins()
     await rejoining
     syncing = asyncio.create_task(b.syncs())
-    await asyncio.sleep(0.2)
     third = await table.member("third", instance_id="i")
     rejoining = asyncio.create_task(third.asks_to_join())
     await syncing
@@ -432,7 +433,6 @@ async def joining_again(table: Table) -> None:
     await b.joins()
     await joining
     syncing = asyncio.create_task(b.syncs({a: b"not yours", b: b"to give"}))
-    await asyncio.sleep(0.2)
     a.protocols = [("range", b"other")]
     joining = asyncio.create_task(a.asks_to_join())
     await syncing
@@ -476,8 +476,8 @@ async def leaving(table: Table) -> None:
     stranger.member_id = "stranger"
     await stranger.leaves(version=2)
     await stranger.leaves()
-    await stranger.leaves(version=2, group_id="nobody's")
-    await stranger.leaves(version=3, group_id="nobody's")
+    await stranger.leaves(version=2, group_id=NOBODYS)
+    await stranger.leaves(version=3, group_id=NOBODYS)
     await b.leaves(stranger)
     await a.beats()
     await a.joins()
@@ -508,12 +508,12 @@ async def offsets(table: Table) -> None:
                 for one in topic.partitions
             ]
         )
-    group = api.OffsetFetchRequest.Group(group_id="nobody's", topics=None)
+    group = api.OffsetFetchRequest.Group(group_id=NOBODYS, topics=None)
     answer = (await table.ask(api.OffsetFetchRequest(groups=[group], require_stable=True), 9)).groups[0]
     table.note(answer.error_code, answer.topics)
     a, _b = await stable(table)
     await a.commits(7)
-    for topic, group_id in (("t", table.group_id), ("t", "nobody's")):
+    for topic, group_id in (("t", table.group_id), ("t", NOBODYS)):
         request = api.OffsetDeleteRequest(
             group_id=group_id,
             topics=[
@@ -525,7 +525,7 @@ async def offsets(table: Table) -> None:
         )
         answer = await table.ask(request, 0)
         table.note(answer.error_code, [one.error_code for topic in answer.topics for one in topic.partitions])
-    request = api.DeleteGroupsRequest(groups_names=[table.group_id, "nobody's"])
+    request = api.DeleteGroupsRequest(groups_names=[table.group_id, NOBODYS])
     answer = await table.ask(request, 2)
     table.note(sorted(one.error_code for one in answer.results))
 
@@ -533,7 +533,7 @@ async def offsets(table: Table) -> None:
 async def administration(table: Table) -> None:
     await stable(table)
     for version in (5, 6):
-        answer = (await table.ask(api.DescribeGroupsRequest(groups=["nobody's"]), version)).groups[0]
+        answer = (await table.ask(api.DescribeGroupsRequest(groups=[NOBODYS]), version)).groups[0]
         table.note(answer.error_code, answer.group_state, answer.protocol_type, answer.error_message)
     for states, types in (
         ([], []),
