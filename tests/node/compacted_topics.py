@@ -38,9 +38,12 @@ QUEUED_MAX = 3000
 class KeyedLoad:
     """Writes to a few hundred keys, some of them now and then deleted, with an idempotent producer."""
 
-    def __init__(self, cluster: BrokerProcesses, topic: str, *, seed: int = 1) -> None:
+    def __init__(
+        self, cluster: BrokerProcesses, topic: str, *, seed: int = 1, printable: bool = False
+    ) -> None:
         self._topic = topic
         self._random = random.Random(seed)
+        self._printable = printable
         self._cluster = cluster
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._run)
@@ -84,15 +87,15 @@ class KeyedLoad:
                 for _ in range(IN_A_BURST):
                     key = b"key-%d" % self._random.randrange(KEYS)
                     is_deleted = self._random.random() < 0.1
-                    value = (
-                        None
-                        if is_deleted
-                        else b"%d " % self._sent + self._random.randbytes(self._random.randrange(500))
-                    )
+                    value = None if is_deleted else self._value()
                     producer.produce(self._topic, value, key, partition=0, on_delivery=self._told(key, value))
                     self._sent += 1
             producer.poll(0.01)
         assert producer.flush(DEADLINE_S * 2) == 0
+
+    def _value(self) -> bytes:
+        noise = self._random.randbytes(self._random.randrange(500))
+        return b"%d-" % self._sent + (noise.hex().encode() if self._printable else noise)
 
     def _told(self, key: bytes, value: bytes | None):  # type: ignore[no-untyped-def]
         def told(error: KafkaError | None, message: Message) -> None:

@@ -86,8 +86,8 @@ def load_checkpoint(files: Files, directory: str, name: str) -> dict[PartitionNa
     """The offsets of an offset checkpoint; none if there is no file."""
     path = f"{directory}/{name}"
     data = _read(files, path, _CHECKPOINT_BYTES_MAX)
-    if data is None:
-        return {}
+    if not data:
+        return {}  # Kafka makes an empty file when it starts
     try:
         return parse_checkpoint(data.decode("utf-8"))
     except ValueError as error:
