@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tarfile
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -37,21 +38,19 @@ class SpawnedService:
 '''
 
 
-def admin_tests() -> list[str]:
-    """The names of the tests of the administration client."""
-    text = (_suite() / "test" / "integration" / "test_admin_integration.py").read_text()
-    return re.findall(r"^def (test_\w+)", text, re.MULTILINE)
+def run_suite(port: int, modules: Sequence[str], without: Collection[str], work: Path) -> dict[str, str]:
+    """Runs its modules, without some tests, against a broker on this machine.
 
-
-def run_admin_tests(port: int, tests: list[str], work: Path) -> dict[str, str]:
-    """Runs some of them against a broker on this machine. What each came to: passed, skipped or failed."""
+    What each test came to, with its parameters: passed, skipped or failed.
+    """
     suite = _suite()
     version = _version_of(port)
     (suite / "servers" / version / "kafka-bin").mkdir(parents=True, exist_ok=True)
     report = work / "report.xml"
-    chosen = [f"test/integration/test_admin_integration.py::{one}" for one in tests]
+    files = [f"test/integration/test_{one}_integration.py" for one in modules]
+    left_out = [f"--deselect={file}::{one}" for file in files for one in without]
     options = ["-q", "-o", "addopts=", "-p", "no:cacheprovider", f"--junitxml={report}"]
-    command = [sys.executable, "-m", "pytest", *options, *chosen]
+    command = [sys.executable, "-m", "pytest", *options, *left_out, *files]
     environment = os.environ | {"KAFKA_VERSION": version, "KAFKA_URI": f"kafka://127.0.0.1:{port}"}
     done = subprocess.run(
         command,

@@ -184,7 +184,7 @@ def test_offsets_are_reset_and_deleted_and_so_is_the_group(
     assert set(offsets(groups("--describe", "--group", group))) == {0}
     assert "successful" in groups("--delete", "--group", group)
     assert group not in groups("--list").split()
-    assert "does not exist" in groups("--describe", "--group", group)
+    assert f"Group {group} not found" in groups("--describe", "--group", group)
 
 
 @both

@@ -151,6 +151,11 @@ class Coordinators(Generic[S]):
             raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         return hosted
 
+    def find(self, partition_id: int) -> Hosted[S] | None:
+        """The coordinator of a partition, if it is here and active."""
+        hosted = self._hosted.get(partition_id)
+        return hosted if hosted is not None and hosted.state is State.ACTIVE else None
+
     def all_active(self) -> list[Hosted[S]]:
         return [one for one in self._hosted.values() if one.state is State.ACTIVE]
 

@@ -110,6 +110,10 @@ class Groups:
         """The coordinator of a group. `ApiError` if that is not here, or not yet."""
         return self.shards.active(self.partition_of(group_id))
 
+    def active(self, group_id: str) -> Hosted[GroupShard] | None:
+        """The coordinator of a group, if it is here and serves."""
+        return self.shards.find(self.partition_of(group_id))
+
     def leader_of(self, group_id: str) -> int | None:
         """The broker that coordinates a group; -1 while nobody does; None if the topic does not exist."""
         image = self._broker.image

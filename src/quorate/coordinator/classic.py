@@ -33,9 +33,11 @@ from enum import StrEnum
 from typing import Final
 
 from quorate.coordinator.classic_members import NOBODY, Member, Members
+from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
 from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.subscriptions import CONSUMER, topics_of
+from quorate.protocol.api.groups import HeartbeatRequest
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["TRANSITIONS", "Cause", "ClassicGroup", "State", "TransitionError", "Trigger"]
@@ -272,6 +274,17 @@ class ClassicGroup:
     def keep_alive(self, member: Member, step: Step) -> None:
         """A member was heard of."""
         step.set_timer(self.session(member.member_id), member.session_timeout_ms)
+
+    def is_still_here(self, request: HeartbeatRequest, deadlines: Deadlines[Timer], now_ms: float) -> bool:
+        """Notes that a member lives, if that is all that its heartbeat says."""
+        member = self.members.by_id.get(request.member_id)
+        return (
+            member is not None
+            and self.state is State.STABLE
+            and request.generation_id == self.generation
+            and request.group_instance_id is None
+            and deadlines.push_back(self.session(request.member_id), now_ms + member.session_timeout_ms)
+        )
 
     def cancel_timers(self, step: Step) -> None:
         """Nothing of this group is waited for any more."""

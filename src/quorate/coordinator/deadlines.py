@@ -47,6 +47,15 @@ class Deadlines(Generic[K]):
         if queued_ms is None or due_ms < queued_ms:
             self._enqueue(key, due_ms)
 
+    def push_back(self, key: K, due_ms: float) -> bool:
+        """Moves a deadline later, which nobody has to be told of. False, and nothing is done, if there is
+        none, or if it would not be later."""
+        before_ms = self._due_ms.get(key)
+        if before_ms is None or due_ms < before_ms:
+            return False
+        self._due_ms[key] = due_ms
+        return True
+
     def cancel(self, key: K) -> None:
         self._due_ms.pop(key, None)
 

@@ -270,6 +270,16 @@ class GroupShard:
             self._classic.sync(ticket, request, caller, step)
         return step.effects()
 
+    def is_still_here(self, request: HeartbeatRequest, now_ms: float) -> bool:
+        """A member of a stable classic group lives, and nothing follows from that: no answer but NONE, no
+        other deadline. Most of what a coordinator hears is this. False: `heartbeat` is to be asked."""
+        group = self._classic.get(request.group_id)
+        return (
+            group is not None
+            and group.is_still_here(request, self._deadlines, now_ms)
+            and self._consumer.get(request.group_id) is None
+        )
+
     def heartbeat(
         self, ticket: Ticket, request: HeartbeatRequest, _caller: Caller, moment: Moment
     ) -> Effects:

@@ -33,6 +33,9 @@ class TimerKind(Enum):
     EXPIRY = "expiry"  # of the shard: offsets are looked through
     DELETIONS = "deletions"  # of the shard: offsets of deleted topics are left to be forgotten
 
+    # Each is there once. That of `Enum` is a function in Python, and every heartbeat looks a timer up.
+    __hash__ = object.__hash__
+
 
 class Timer(NamedTuple):
     """A deadline's key: there is one of each kind for each group and member."""
