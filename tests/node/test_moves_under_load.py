@@ -77,8 +77,10 @@ def test_a_hundred_partitions_move_and_half_of_them_are_called_back(cluster: Bro
         cluster.wait_until_in_sync("moving")
         load.wait_for_more(5)
     for one, found in enumerate(cluster.partitions("moving")):
-        expected = before[one] if one in was_called_back else target[one]
-        assert list(found.replica_nodes) == expected, f"partition {one}"
+        if one in was_called_back:  # which keeps the order of whatever was wanted last
+            assert set(found.replica_nodes) == set(before[one]), f"partition {one}"
+        else:
+            assert list(found.replica_nodes) == target[one], f"partition {one}"
     load.check()
 
 
