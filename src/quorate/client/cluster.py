@@ -30,6 +30,7 @@ from quorate.client.errors import Unavailable, code_of
 from quorate.client.metadata import Address, Broker, Metadata, Topic, TopicPartition, parse_addresses
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Backoff, Connections
+from quorate.net.gate import Gate
 from quorate.net.limits import Limits
 from quorate.protocol.api.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from quorate.protocol.api.topics import MetadataRequest, MetadataResponse
@@ -69,6 +70,8 @@ class ClusterSettings:
     limits: Limits = field(default_factory=Limits)
     # How connections are secured, if they are.
     tls: SSLContext | None = None
+    # Whom the client can reach, if that is not left to the network.
+    gate: Gate | None = None
 
 
 T = TypeVar("T")
@@ -289,6 +292,7 @@ class Cluster:
             limits=self.settings.limits,
             connect_timeout_ms=self.settings.connect_timeout_ms,
             tls=self.settings.tls,
+            gate=self.settings.gate,
         )
         self._pools.append(pool)
         return pool

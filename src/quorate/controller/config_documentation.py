@@ -154,6 +154,7 @@ _BROKERS: Final[Mapping[str, str]] = {
     "quorate.admin.listener": "Where the HTTP endpoint for operators listens; empty is nowhere.",
     "quorate.events.publish": "Whether what happens to the cluster is written to the topic __cluster_events.",
     "quorate.events.settle.ms": "How long the cluster must be quiet before that topic is made.",
+    "quorate.lab.enabled": "Whether the HTTP endpoint lets others break the node on purpose; for tests.",
     "quorate.log.format": "How the lines of the log look: plain or json.",
     "quorate.log.level": "How much the log says when the node starts.",
     "quorate.produce.validation": "Whether every record of a batch is looked at, or its header alone.",

@@ -114,6 +114,7 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "quorate.admin.listener": _string("127.0.0.1:0"),
     "quorate.events.publish": _boolean("true"),
     "quorate.events.settle.ms": _long("30000"),
+    "quorate.lab.enabled": _boolean("false"),
     "quorate.log.format": _string("plain"),
     "quorate.log.level": _string("INFO"),
     "quorate.produce.validation": _string("records"),

@@ -8,6 +8,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from quorate.net.client import Connection, ConnectionLost
+from quorate.net.gate import Address, Gate
 from quorate.net.limits import Limits
 from quorate.protocol.errors import ApiError
 from quorate.protocol.message import Request, Response
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
     from random import Random
 
 __all__ = ["Address", "Backoff", "Connections"]
-
-Address = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +41,8 @@ class Backoff:
 class Connections:
     """Makes a connection when it is first needed, and again when it is needed after it was lost.
 
-    A request is never sent twice: whoever asked decides whether to ask again.
+    A request is never sent twice: whoever asked decides whether to ask again. Several of these on one loop may
+    share the `scratch` buffer that they read into; a `gate` decides which addresses can be reached.
     """
 
     def __init__(
@@ -54,6 +54,8 @@ class Connections:
         backoff: Backoff | None = None,
         connect_timeout_ms: float = 10_000,
         tls: SSLContext | None = None,
+        scratch: memoryview | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._rng = rng
         self._client_id = client_id
@@ -61,7 +63,10 @@ class Connections:
         self._backoff = Backoff() if backoff is None else backoff
         self._connect_timeout_ms = connect_timeout_ms
         self._tls = tls
-        self._scratch = memoryview(bytearray(self._limits.read_buffer_bytes))
+        self._scratch = scratch or memoryview(bytearray(self._limits.read_buffer_bytes))
+        self._gate = gate
+        if gate is not None:
+            gate.watch(self)
         self._peers: dict[Address, _Peer] = {}
         self._is_closed = False
 
@@ -96,6 +101,12 @@ class Connections:
         peer = self._peers.pop(address, None)
         if peer is not None:
             peer.abort("the node has left")
+
+    def drop(self, address: Address) -> None:
+        """Ends the connection to an address that can no longer be reached."""
+        peer = self._peers.get(address)
+        if peer is not None:
+            peer.abort("cut off")
 
     async def close(self) -> None:
         """Ends all connections, and returns when they are gone. Nothing can be asked any more."""
@@ -132,6 +143,8 @@ class Connections:
 
     async def _connect(self, peer: _Peer, timeout_ms: float) -> Connection:
         try:
+            if self._gate is not None and not self._gate.may_connect(peer.address):
+                timeout_ms = await self._pass(self._gate, peer, timeout_ms)
             connection = await Connection.connect(
                 *peer.address,
                 timeout_ms=timeout_ms,
@@ -146,8 +159,21 @@ class Connections:
             raise
         if self._is_closed or self._peers.get(peer.address) is not peer:
             connection.abort("closed by us")  # while it was being made
+        if self._gate is not None and not self._gate.may_connect(peer.address):
+            connection.abort("cut off")
         peer.connection = connection
         return connection
+
+    async def _pass(self, gate: Gate, peer: _Peer, timeout_ms: float) -> float:
+        """Waits until a peer can be reached; returns what is left of the time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
+        try:
+            async with asyncio.timeout_at(deadline):
+                await gate.passed(peer.address)
+        except TimeoutError as error:
+            raise ConnectionLost(f"{peer.name()}: not connected after {timeout_ms:g} ms") from error
+        return max(0.0, deadline - loop.time()) * 1000
 
     def _failed(self, peer: _Peer, connection: Connection | None) -> None:
         """Counts a failure. Of all the callers that a lost connection had, only the first one counts."""

@@ -238,6 +238,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "quorate.produce.validation": Setting(_validation, "records or header", "records"),
     "quorate.events.publish": _boolean(True),
     "quorate.events.settle.ms": _ms(30_000),
+    "quorate.lab.enabled": _boolean(False),
     "quorate.log.format": Setting(_one_of(*FORMATS), " or ".join(FORMATS), "plain"),
     "quorate.log.level": Setting(_level, ", ".join(LEVELS[:-1]), "INFO"),
     "quorate.admin.listener": Setting(_listener_or_none, "host:port, or nothing", ("127.0.0.1", 0)),

@@ -86,15 +86,22 @@ class ControllerRole:
             tasks.create_task(self._register(connections))
 
     async def hand_over(self) -> None:
-        """A leader sees to it that there is another, as far as it can."""
+        """A leader sees to it that there is another, as far as it can. Where so many voters do not run that
+        nobody can be elected, as when the whole cluster is stopped, it does not wait for that."""
         quorum = self._replica.quorum
         if isinstance(quorum.role, Leader) and len(quorum.voters.latest) > 1:
             self._replica.resign()
             deadline = asyncio.get_running_loop().time() + _HAND_OVER_S
             while quorum.leader_id in (-1, self._config.node_id):
-                if asyncio.get_running_loop().time() >= deadline:
+                if asyncio.get_running_loop().time() >= deadline or not self._can_be_succeeded():
                     break
                 await asyncio.sleep(0.02)
+
+    def _can_be_succeeded(self) -> bool:
+        """Whether a majority of voters may be there, this one included: it still has its vote."""
+        voters = self._replica.quorum.voters.latest
+        there = [one for one in voters if one.key.id not in self._replica.not_running]
+        return len(there) >= voters.majority
 
     async def _register(self, connections: Connections) -> None:
         quorum = self._replica.quorum

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from quorate.broker.listeners import endpoint_of
 from quorate.metadata.brokers import BrokerRegistration, Listener
 from quorate.net.connections import Address, Backoff
+from quorate.net.gate import Gate
 from quorate.node.cluster_state import ClusterState
 from quorate.node.event_journal import DIRECTORY, EventJournal
 from quorate.node.host import Host
@@ -77,9 +78,11 @@ class EventPublisher:
         listener: str = "",
         settings: PublisherSettings | None = None,
         tls: SSLContext | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self._host = host
         self._tls = tls
+        self._gate = gate
         self._path = f"{metadata_directory}/{DIRECTORY}/{POSITION_FILE}"
         self._node_id = node_id
         self._journal = journal
@@ -156,7 +159,7 @@ class EventPublisher:
             self._addresses(),
             random=self._host.random,
             client_id=f"quorate-events-{self._node_id}",
-            settings=ClusterSettings(deadline_ms=timeout_ms, tls=self._tls),
+            settings=ClusterSettings(deadline_ms=timeout_ms, tls=self._tls, gate=self._gate),
         ) as cluster:
             if not await self._has_topic(cluster):
                 return

@@ -16,6 +16,7 @@ from ssl import SSLContext
 from typing import Any
 
 from quorate.net.connections import Connections
+from quorate.net.gate import Gate
 from quorate.node.account import Account
 from quorate.node.admin import AdminEndpoint, BrokerAdminRoutes, JoinedRoutes, ReadyRoutes, Routes
 from quorate.node.broker import BrokerRole
@@ -26,6 +27,7 @@ from quorate.node.desk import Desk
 from quorate.node.event_journal import EventJournal
 from quorate.node.event_publisher import EventPublisher, PublisherSettings
 from quorate.node.host import Host
+from quorate.node.lab_routes import LabRoutes
 from quorate.node.metadata_log import MetadataLog
 from quorate.node.metrics import NodeMetrics
 from quorate.node.replica import Replica
@@ -58,6 +60,8 @@ class Node:
         self.incarnation_id = Uuid(host.random.randbytes(16))
         self.state = ClusterState(is_strict="controller" in config.roles)
         self.metrics = NodeMetrics(stopwatch)
+        self._gate = Gate() if config["quorate.lab.enabled"] else None
+        self._scratch = memoryview(bytearray(config.limits.read_buffer_bytes))
         # From `run` on:
         self.replica: Replica | None = None
         self.controller: ControllerRole | None = None
@@ -114,6 +118,7 @@ class Node:
                 else config["inter.broker.listener.name"],
                 settings=PublisherSettings(settle_ms=config["quorate.events.settle.ms"]),
                 tls=tls.to_brokers(config["inter.broker.listener.name"] or None),
+                gate=self._gate,
             )
             self.metrics.sources.append(publisher)
             duties.append(publisher.run)
@@ -160,6 +165,8 @@ class Node:
         if self.controller is not None:
             routes.append(self.controller.admin_routes)
         routes.append(ReadyRoutes(config.node_id, self.why_not_ready))
+        if self._gate is not None:
+            routes.append(LabRoutes(self._gate))
         admin = AdminEndpoint(self._host, config.metadata_directory, JoinedRoutes(*routes))
         await admin.start(*config["quorate.admin.listener"])
         closing.push_async_callback(admin.close)
@@ -197,6 +204,8 @@ class Node:
             limits=self._config.limits,
             connect_timeout_ms=self._config.quorum_settings.request_timeout_ms,
             tls=tls,
+            scratch=self._scratch,
+            gate=self._gate,
         )
         closing.push_async_callback(connections.close)
         return connections

@@ -73,6 +73,7 @@ class Replica:
         self._wake = asyncio.Event()
         self._flush_wanted = asyncio.Event()
         self._logger = logging.getLogger(f"quorate.raft.{host.name}")
+        self.not_running: set[int] = set()  # peers that refused to be connected to when they were asked last
         self._refused_by: set[tuple[int, ErrorCode]] = set()  # what was said about it is not said again
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -194,8 +195,13 @@ class Replica:
             )
             answer = wire.from_response(send.ask, response)
             self._warn_of_refusal(send, answer)
-        except ConnectionLost:
+            self.not_running.discard(send.to.id)
+        except ConnectionLost as error:
             answer = None
+            if isinstance(error.__cause__, ConnectionRefusedError):
+                self.not_running.add(send.to.id)
+            else:
+                self.not_running.discard(send.to.id)
         except ProtocolError as error:
             answer = None
             if isinstance(send.ask, Vote) and error.position is None:
