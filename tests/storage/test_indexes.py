@@ -206,3 +206,36 @@ def test_a_bad_transaction_index_is_known(
     )
     (tmp_path / "x.txnindex").write_bytes(data[: len(data) - cut_bytes])
     assert TransactionIndex(FILES, str(tmp_path / "x.txnindex")).problem(BASE) == problem
+
+
+# Entries that are not written yet
+
+
+@given(st.integers(0, 900), st.integers(0, 900), st.integers(0, 2000))
+def test_entries_are_there_before_they_are_written(written: int, more: int, cut_at: int) -> None:
+    file = MemoryFile()
+    index = OffsetIndex(file, BASE)
+    for number in range(written):
+        index.append(BASE + number, 10 * number)
+    assert index.file is file  # which writes them
+    assert file.size() == 8 * written
+    for number in range(written, written + more):
+        index.append(BASE + number, 10 * number)
+    assert file.size() <= 8 * index.entry_count == 8 * (written + more)
+    index.truncate(BASE + cut_at)
+    left = min(cut_at, written + more)
+    assert index.entry_count == left
+    for number in {0, left // 2, left - 1} - {-1}:
+        if left:
+            assert index.look_up(BASE + number) == OffsetEntry(BASE + number, 10 * number)
+    assert OffsetIndex(index.file, BASE).entry_count == left
+
+
+def test_many_entries_are_written_now_and_then() -> None:
+    file = MemoryFile()
+    index = OffsetIndex(file, BASE)
+    sizes = set()
+    for number in range(1000):
+        index.append(BASE + number, 10 * number)
+        sizes.add(file.size())
+    assert 2 < len(sizes) < 10

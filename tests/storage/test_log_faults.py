@@ -9,6 +9,7 @@ import pytest
 from failing_files import FailingFiles
 from stored_batches import SMALL, a_batch, opened, read_all
 
+from quorate.storage import indexes
 from quorate.storage.errors import StorageError
 from quorate.storage.limits import LogConfig
 from quorate.storage.log import Log
@@ -17,7 +18,11 @@ FIRST = "00000000000000000000"
 
 
 @pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
-def test_a_torn_append_is_cut_off_and_the_log_goes_on_after_a_flush(tmp_path: Path, suffix: str) -> None:
+def test_a_torn_append_is_cut_off_and_the_log_goes_on_after_a_flush(
+    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(indexes, "_UNWRITTEN_BYTES_MAX", 0)  # entries are written at once
+
     async def scenario() -> None:
         files = FailingFiles()
         log = await opened(tmp_path, LogConfig(index_interval_bytes=0), files=files)

@@ -42,6 +42,7 @@ _TIME_ENTRY: Final = Struct(">qi")
 _ABORTED_ENTRY: Final = Struct(">hqqqq")
 _ABORTED_VERSION: Final = 0
 _PAGE_ENTRIES: Final = 256
+_UNWRITTEN_BYTES_MAX: Final = 2048
 
 _first: Final = itemgetter(0)
 _second: Final = itemgetter(1)
@@ -72,26 +73,47 @@ class AbortedTransaction(NamedTuple):
 
 
 class _Entries:
-    """Entries of one size in a file, as a sequence."""
+    """Entries of one size in a file, as a sequence.
 
-    __slots__ = ("_layout", "_page", "_page_first", "count", "file")
+    The last of them are written together, once there are some, because a write would often cost more than
+    the batch that led to an entry. Whoever asks for the `file` finds all in it. If they are lost with the
+    process, the index is built again, as it is after every end that was not in order.
+    """
+
+    __slots__ = ("_file", "_layout", "_page", "_page_first", "_unwritten", "_written", "count")
 
     def __init__(self, file: File, layout: Struct) -> None:
-        self.file = file
+        self._file = file
         self._layout = layout
-        self.count = file.size() // layout.size
+        self.count = self._written = file.size() // layout.size
+        self._unwritten = bytearray()
         self._page = b""  # some entries as they are in the file, from `_page_first` on
         self._page_first = 0
 
     def __len__(self) -> int:
         return self.count
 
+    @property
+    def file(self) -> File:
+        self.write()
+        return self._file
+
+    @property
+    def path(self) -> str:
+        return self._file.path
+
+    @property
+    def size_bytes(self) -> int:
+        return self.count * self._layout.size
+
     def __getitem__(self, index: int) -> tuple[int, ...]:
         entry_bytes = self._layout.size
+        if index >= self._written:
+            return self._layout.unpack_from(self._unwritten, (index - self._written) * entry_bytes)
         at = (index - self._page_first) * entry_bytes
         if not 0 <= at <= len(self._page) - entry_bytes:
             self._page_first = index - index % _PAGE_ENTRIES
-            self._page = self.file.read(self._page_first * entry_bytes, _PAGE_ENTRIES * entry_bytes)
+            self._page = self._file.read(self._page_first * entry_bytes, _PAGE_ENTRIES * entry_bytes)
             at = (index - self._page_first) * entry_bytes
         return self._layout.unpack_from(self._page, at)
 
@@ -117,24 +139,46 @@ class _Entries:
 
     def extend(self, data: bytes) -> None:
         """Appends entries that are packed already. After an OSError nothing has changed."""
-        try:
-            self.file.append([data])
-        except OSError:
+        unwritten, size_bytes = self._unwritten, len(self._unwritten)
+        unwritten += data
+        if len(unwritten) > _UNWRITTEN_BYTES_MAX:
             try:
-                self.file.truncate(self.count * self._layout.size)
-            except OSError as error:
-                raise StorageError(self.file.path, f"a torn entry cannot be cut off: {error}") from error
-            raise
+                self.write()
+            except OSError:
+                del unwritten[size_bytes:]
+                raise
         self.count += len(data) // self._layout.size
 
+    def write(self) -> None:
+        """Puts into the file what is not there yet. After an OSError nothing has changed."""
+        if not self._unwritten:
+            return
+        try:
+            self._file.append([self._unwritten])
+        except OSError:
+            try:
+                self._file.truncate(self._written * self._layout.size)
+            except OSError as error:
+                raise StorageError(self.path, f"a torn entry cannot be cut off: {error}") from error
+            raise
+        self._written += len(self._unwritten) // self._layout.size
+        self._unwritten = bytearray()
+
     def truncate(self, count: int) -> None:
-        if count < self.count or self.file.size() != count * self._layout.size:
+        entry_bytes = self._layout.size
+        if count < self._written or self._file.size() != self._written * entry_bytes:
             self._page = b""
-            self.file.truncate(count * self._layout.size)
-            self.count = count
+            self._written = min(count, self._written)
+            self._file.truncate(self._written * entry_bytes)
+        del self._unwritten[(count - self._written) * entry_bytes :]
+        self.count = count
+
+    def close(self) -> None:
+        """As the file is now."""
+        self._file.close()
 
     def is_cut_off(self) -> bool:
-        return self.file.size() % self._layout.size != 0
+        return self._file.size() % self._layout.size != 0
 
     def columns(self, *formats: str) -> list[np.ndarray[tuple[int], np.dtype[np.int64]]]:
         """All entries, a column for each field."""
@@ -158,6 +202,17 @@ class OffsetIndex:
         return self._entries.file
 
     @property
+    def path(self) -> str:
+        return self._entries.path
+
+    @property
+    def size_bytes(self) -> int:
+        return self._entries.size_bytes
+
+    def close(self) -> None:
+        self._entries.close()
+
+    @property
     def entry_count(self) -> int:
         return len(self._entries)
 
@@ -168,9 +223,9 @@ class OffsetIndex:
         self.extend([OffsetEntry(offset, position)])
 
     def extend(self, entries: Sequence[OffsetEntry]) -> None:
-        """Appends entries in one write."""
+        """Appends entries."""
         last, base_offset, pack = self.last_entry, self._base_offset, _OFFSET_ENTRY.pack
-        assert last is None or entries[0].offset > last.offset, f"{self.file.path}: {entries[0]} after {last}"
+        assert last is None or entries[0].offset > last.offset, f"{self.path}: {entries[0]} after {last}"
         packed = [pack(offset - base_offset, position) for offset, position in entries]
         self._entries.extend(packed[0] if len(packed) == 1 else b"".join(packed))
         self.last_entry = entries[-1]
@@ -241,6 +296,17 @@ class TimeIndex:
         return self._entries.file
 
     @property
+    def path(self) -> str:
+        return self._entries.path
+
+    @property
+    def size_bytes(self) -> int:
+        return self._entries.size_bytes
+
+    def close(self) -> None:
+        self._entries.close()
+
+    @property
     def entry_count(self) -> int:
         return len(self._entries)
 
@@ -250,7 +316,7 @@ class TimeIndex:
 
     def append_if_newer(self, timestamp: int, offset: int) -> None:
         if timestamp > self.last_entry.timestamp:
-            assert offset >= self.last_entry.offset, f"{self.file.path}: {offset} after {self.last_entry}"
+            assert offset >= self.last_entry.offset, f"{self.path}: {offset} after {self.last_entry}"
             self._entries.append(timestamp, offset - self._base_offset)
             self.last_entry = TimeEntry(timestamp, offset)
 
@@ -314,6 +380,10 @@ class TransactionIndex:
     def file(self) -> File | None:
         return self._entries.file if self._entries is not None else None
 
+    def close(self) -> None:
+        if self._entries is not None:
+            self._entries.close()
+
     def append(self, aborted: AbortedTransaction) -> None:
         if self._entries is None:
             self._entries = _Entries(self._files.open(self.path, create=True), _ABORTED_ENTRY)
@@ -321,6 +391,7 @@ class TransactionIndex:
             last_offset = self._entries[len(self._entries) - 1][3]
             assert aborted.last_offset > last_offset, f"{self.path}: {aborted} after {last_offset}"
         self._entries.append(_ABORTED_VERSION, *aborted)
+        self._entries.write()
 
     def all(self) -> list[AbortedTransaction]:
         if self._entries is None:
@@ -352,7 +423,7 @@ class TransactionIndex:
         if self.problem(base_offset) is None and self.all() == list(aborted):
             return
         if self._entries is not None:
-            self._entries.file.close()
+            self._entries.close()
         packed = [_ABORTED_ENTRY.pack(_ABORTED_VERSION, *one) for one in aborted]
         await replace_file(self._files, self.path, b"".join(packed))
         self._entries = _Entries(self._files.open(self.path), _ABORTED_ENTRY)

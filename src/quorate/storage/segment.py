@@ -200,8 +200,8 @@ class Segment:
             largest_timestamp_ms=self._max_timestamp if self._max_timestamp >= 0 else self._modified_ms,
             created_ms=self._created_ms,
             is_index_full=self._is_index_full,
-            index_bytes=self._offset_index.file.size(),
-            time_index_bytes=self._time_index.file.size(),
+            index_bytes=self._offset_index.size_bytes,
+            time_index_bytes=self._time_index.size_bytes,
         )
 
     @property
@@ -265,6 +265,7 @@ class Segment:
         entry_count = self._time_index.entry_count
         self._time_index.append_if_newer(self._max_timestamp, self._max_timestamp_offset)
         self._is_index_unsynced |= self._time_index.entry_count > entry_count
+        self._index_files()  # which writes them
         self.is_sealed = True
 
     def truncate(self, offset: int) -> None:
@@ -448,8 +449,8 @@ class Segment:
 
     def close(self) -> None:
         self._shared_log.close()
-        for file in self._index_files():
-            file.close()
+        for index in (self._offset_index, self._time_index, self.transaction_index):
+            index.close()
 
     def _locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after an offset."""
