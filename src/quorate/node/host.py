@@ -48,8 +48,8 @@ def real_host(name: str, executor: Executor | None = None, files_max: int | None
         random=random.SystemRandom(),
         wall_ms=_wall_ms,
         executor=executor,
-    )
         start_process=_start_process,
+    )
 
 
 def _wall_ms() -> int:
