@@ -121,3 +121,14 @@ def test_a_table_that_ends_early_and_one_that_begins_late() -> None:
     batch = build([Record(i, 0, None, value) for i, value in enumerate(values)])
     assert is_table(batch)
     assert_same(scan_records(batch, validate(batch)), records(batch, read_header(batch)))
+
+
+def test_numbers_with_more_bytes_than_they_need_are_read_as_columns() -> None:
+    """Which nobody writes, but the plain decoder accepts."""
+    body = b"".join(bytes([16, 0, 0, 0x80 | number * 2, 0, 1, 2, 7, 0]) for number in range(64))
+    body += b"".join(bytes([16, 0, 0, number * 2 & 0x7F | 0x80, 1, 1, 2, 7, 0]) for number in range(64, 70))
+    batch = build([Record(i, 0, None, b"v") for i in range(70)])
+    batch = sealed(batch[:61] + body)
+    header = read_header(batch)
+    assert not is_table(batch)
+    assert_same(scan_records(batch, header), records(batch, header))

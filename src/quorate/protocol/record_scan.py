@@ -226,26 +226,48 @@ def _count_equal(column: _Bytes, value: int) -> int:
 
 def _count_offsets(table: _Bytes, columns: range, number: int) -> int:
     """How many lines have the offsets that they should, from `number` on."""
-    doubled = np.arange(2 * number, 2 * (number + len(table)), 2)
     good = len(table)
-    for shift, column in enumerate(columns):
-        more = 0x80 if column + 1 < columns.stop else 0
-        are_equal = table[:, column] == ((doubled >> 7 * shift) & 0x7F | more)
-        if not are_equal.all():
-            good = min(good, int(are_equal.argmin()))
+    all_expected = _offset_columns(number, number + good)
+    if len(columns) != len(all_expected):
+        return 0
+    for expected, column in zip(all_expected, columns, strict=True):
+        if table[:, column].tobytes() != expected.tobytes():
+            good = min(good, int((table[:, column] != expected).argmax()))
     return good
+
+
+def _offset_columns(start: int, end: int) -> list[_Bytes]:
+    """The bytes of these offsets, a column for each byte. All of them have as many."""
+    if end <= _TWO_BYTES_END:
+        return [column[start:end] for column in (_ONE_BYTE if end <= _ONE_BYTE_END else _TWO_BYTES)]
+    doubled = np.arange(2 * start, 2 * end, 2)
+    count = 1 + next(index for index, limit in enumerate(_OFFSET_BYTES_CHANGE_AT) if end <= limit)
+    return _varint_columns(doubled, count)
+
+
+def _varint_columns(values: _Int64s, count: int) -> list[_Bytes]:
+    more = [0x80] * (count - 1) + [0]
+    return [((values >> 7 * at & 0x7F) | more[at]).astype(np.uint8) for at in range(count)]
+
+
+_ONE_BYTE_END, _TWO_BYTES_END = _OFFSET_BYTES_CHANGE_AT[:2]
+_ONE_BYTE: Final = _varint_columns(np.arange(0, 2 * _ONE_BYTE_END, 2), 1)
+_TWO_BYTES: Final = _varint_columns(np.arange(0, 2 * _TWO_BYTES_END, 2), 2)
 
 
 def _time_deltas(table: _Bytes, columns: range) -> _Int64s:
     """The times of the first lines, as many as have as many bytes."""
-    if len(columns) > _TIME_DELTA_BYTES_MAX:
+    if not len(table) or len(columns) > _TIME_DELTA_BYTES_MAX:
         return np.empty(0, np.int64)
-    doubled = np.zeros(len(table), np.int64)
+    *firsts, last = columns
     good = len(table)
-    for shift, column in enumerate(columns):
-        byte = table[:, column]
-        are_good = byte > 0x7F if column + 1 < columns.stop else byte < 0x80
-        if not are_good.all():
-            good = min(good, int(are_good.argmin()))
-        doubled |= (byte & 0x7F).astype(np.int64) << 7 * shift
-    return ((doubled >> 1) ^ -(doubled & 1))[:good]
+    if table[:, last].max() > 0x7F:
+        good = int((table[:, last] > 0x7F).argmax())
+    doubled = table[:good, last].astype(np.int64)
+    for column in reversed(firsts):
+        byte = table[:good, column]
+        if byte.size and byte.min() < 0x80:
+            good = int((byte < 0x80).argmax())
+            byte, doubled = byte[:good], doubled[:good]
+        doubled = doubled << 7 | (byte & 0x7F)
+    return (doubled >> 1) ^ -(doubled & 1)
