@@ -20,7 +20,6 @@ from bench.timing import Row
 
 STARTS = 3
 ROUNDS_MAX = 2  # of those that count; there are many flows
-RECORD_BYTES = (100, 1000)
 PARTITIONS = (1, 16)
 ACKS = ("1", "all")
 BATCHES = {"1 MB": 1_000_000, "16 KB": 16_384}  # librdkafka's default, and that of the Java producer
@@ -28,28 +27,46 @@ CPU_AT_MOST = 0.8
 LITTLE = 0.15
 
 
-def rows(root: Path, sizes: Sizes) -> Iterator[Row | str]:
-    reason = why_no_apache()
-    if reason is not None:
-        yield f"  Apache Kafka is left out: {reason}"
+def node_rows(root: Path, sizes: Sizes) -> Iterator[Row | str]:
+    """Starting, waiting, and single records."""
+    apache_commands, refusal = _apache()
+    if apache_commands is None:
+        yield refusal
         return
-    apache_commands = ApacheCommands()
-    yield f"  Quorate / Apache Kafka {apache_commands.release}, one node each, and both figures"
+    yield f"  {apache_commands.about}; both figures beside each ratio"
     yield from _starts(root, apache_commands)
     with (
         Nodes("Quorate", root, QuorateCommands()) as ours,
         Nodes("Apache", root, apache_commands) as apache,
     ):
-        idle = ours.resident_bytes(), apache.resident_bytes()
+        yield _memory("idle", ours.resident_bytes(), apache.resident_bytes())
         yield from _latency(ours, apache, sizes)
-        for record_bytes, partitions in product(RECORD_BYTES, PARTITIONS):
+
+
+def flow_rows(root: Path, sizes: Sizes, record_bytes: int) -> Iterator[Row | str]:
+    """Many records of one size."""
+    apache_commands, refusal = _apache()
+    if apache_commands is None:
+        yield refusal
+        return
+    yield f"  {apache_commands.about}; both figures beside each ratio"
+    with (
+        Nodes("Quorate", root, QuorateCommands()) as ours,
+        Nodes("Apache", root, apache_commands) as apache,
+    ):
+        for partitions in PARTITIONS:
             yield from _flows(_Flows(ours, apache, sizes, record_bytes, partitions))
-        for what, values in (
-            ("idle", idle),
-            ("under load", (ours.resident_bytes_max(), apache.resident_bytes_max())),
-        ):
-            note = f"{values[0] / 1e6:.0f} and {values[1] / 1e6:.0f} MB"
-            yield Row(f"resident memory, {what}", values[0] / values[1], LITTLE, note=note)
+        yield _memory("under that load", ours.resident_bytes_max(), apache.resident_bytes_max())
+
+
+def _apache() -> tuple[ApacheCommands | None, str]:
+    reason = why_no_apache()
+    return (None, f"  Apache Kafka is left out: {reason}") if reason is not None else (ApacheCommands(), "")
+
+
+def _memory(when: str, ours_bytes: int, apache_bytes: int) -> Row:
+    note = f"{ours_bytes / 1e6:.0f} and {apache_bytes / 1e6:.0f} MB"
+    return Row(f"resident memory, {when}", ours_bytes / apache_bytes, LITTLE, note=note)
 
 
 def _starts(root: Path, apache_commands: ApacheCommands) -> Iterator[Row | str]:

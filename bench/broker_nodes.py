@@ -220,7 +220,7 @@ class ApacheCommands:
         from apache_programs import LOGGING, ApachePrograms
 
         command = ApachePrograms().command("unused")
-        self.release = PINNED
+        self.about = f"Quorate / Apache Kafka {PINNED}, one node each"
         self._options = [f"-Dlog4j2.configurationFile={LOGGING}", "-cp", command[command.index("-cp") + 1]]
 
     def format_storage(self, settings: Path) -> Sequence[str]:
