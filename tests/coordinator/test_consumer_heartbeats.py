@@ -27,7 +27,7 @@ def kinds(story: ConsumerStory) -> list[str]:
 def test_the_first_member_creates_the_group_and_has_everything() -> None:
     story = ConsumerStory({"t": 4})
     a = story.member("a").joins("t")
-    assert (a.error, a.epoch, a.has, a.interval_ms) == (OK, 1, {"t": {0, 1, 2, 3}}, 5000)
+    assert (a.error, a.epoch, a.has, a.interval_ms) == (OK, 2, {"t": {0, 1, 2, 3}}, 5000)
     assert kinds(story) == ["5", "3", "7", "6", "8"]
     assert story.state.phase == "Stable"
 
@@ -37,15 +37,15 @@ def test_a_second_member_gets_its_share_once_the_first_has_given_it_back() -> No
     a, b = story.member("a"), story.member("b")
     a.joins("t")
     b.joins("t")
-    assert (b.epoch, b.told) == (2, {}), "everything is still in the other's hands"
+    assert (b.epoch, b.told) == (3, {}), "everything is still in the other's hands"
     assert story.state.members["b"].state is MemberState.UNRELEASED_PARTITIONS
     a.beats()
-    assert (a.epoch, len(a.has["t"])) == (1, 2), "told to give two back, at its old epoch"
+    assert (a.epoch, len(a.has["t"])) == (2, 2), "told to give two back, at its old epoch"
     assert story.state.members["a"].state is MemberState.UNREVOKED_PARTITIONS
     b.beats()
     assert b.told is None, "nothing new: not released yet"
     a.gives_back()
-    assert (a.epoch, a.told) == (2, None), "it is at the new epoch; its partitions are what they were"
+    assert (a.epoch, a.told) == (3, None), "it is at the new epoch; its partitions are what they were"
     b.beats()
     assert b.has["t"] | a.has["t"] == {0, 1, 2, 3}
     assert not b.has["t"] & a.has["t"]
@@ -56,7 +56,7 @@ def test_a_heartbeat_that_changes_nothing_writes_nothing_and_tells_nothing() -> 
     story = ConsumerStory({"t": 4})
     a = story.member("a").joins("t")
     a.beats()
-    assert (a.error, a.epoch, a.told, story.written) == (OK, 1, None, [])
+    assert (a.error, a.epoch, a.told, story.written) == (OK, 2, None, [])
 
 
 def test_a_full_request_is_told_the_assignment_again() -> None:
@@ -78,7 +78,7 @@ def test_version_0_is_given_an_id_if_it_brings_none() -> None:
 def test_a_member_without_any_topic_is_a_member() -> None:
     story = ConsumerStory({})
     a = story.member("a").joins("nowhere")
-    assert (a.error, a.epoch, a.told) == (OK, 1, {})
+    assert (a.error, a.epoch, a.told) == (OK, 2, {})
     b = story.member("b").joins()
     assert (b.error, b.told) == (OK, {})
 
@@ -178,7 +178,7 @@ def test_an_epoch_from_the_future_is_fenced() -> None:
     assert a.sends(member_epoch=7).error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
-def two_at_epoch_2(story: ConsumerStory) -> tuple[Consumer, Consumer]:
+def two_stable_members(story: ConsumerStory) -> tuple[Consumer, Consumer]:
     a, b = story.member("a"), story.member("b")
     a.joins("t")
     b.joins("t")
@@ -195,18 +195,18 @@ def test_a_lost_answer_is_told_again_to_whoever_still_has_only_its_own() -> None
     b.joins("t")
     a.beats()
     a.gives_back(keep=True)
-    assert (a.epoch, story.state.members["a"].epoch) == (1, 2), "the answer did not arrive"
+    assert (a.epoch, story.state.members["a"].epoch) == (2, 3), "the answer did not arrive"
     a.repeats()
-    assert (a.error, a.epoch, a.told) == (OK, 2, a.has)
+    assert (a.error, a.epoch, a.told) == (OK, 3, a.has)
 
 
 def test_the_epoch_before_is_fenced_if_it_comes_with_what_is_not_its_own() -> None:
     story = ConsumerStory({"t": 4})
-    a, _ = two_at_epoch_2(story)
+    a, _ = two_stable_members(story)
     everything = a.listed({"t": {0, 1, 2, 3}})
-    refused = story.hears(a.caller, member_id="a", member_epoch=1, topic_partitions=everything)
+    refused = story.hears(a.caller, member_id="a", member_epoch=2, topic_partitions=everything)
     assert refused.error_code == ErrorCode.FENCED_MEMBER_EPOCH
-    silent = story.hears(a.caller, member_id="a", member_epoch=1)
+    silent = story.hears(a.caller, member_id="a", member_epoch=2)
     assert silent.error_code == ErrorCode.FENCED_MEMBER_EPOCH, "nor if it does not say what it has"
 
 
@@ -216,16 +216,16 @@ def test_an_epoch_before_the_last_is_fenced() -> None:
     a.wants("t", "u")
     a.wants("t")
     a.gives_back()
-    assert a.epoch == 3
-    assert a.sends(member_epoch=1, topic_partitions=[]).error is ErrorCode.FENCED_MEMBER_EPOCH
+    assert a.epoch == 4
+    assert a.sends(member_epoch=2, topic_partitions=[]).error is ErrorCode.FENCED_MEMBER_EPOCH
 
 
 def test_epoch_0_is_always_a_beginning() -> None:
     story = ConsumerStory({"t": 4})
-    a, b = two_at_epoch_2(story)
+    a, b = two_stable_members(story)
     had = a.has
     a.joins("t")
-    assert (a.error, a.epoch, a.told) == (OK, 2, had), "it is told what it has"
+    assert (a.error, a.epoch, a.told) == (OK, 3, had), "it is told what it has"
     assert not story.written
     assert b.beats().told is None
 
@@ -235,7 +235,7 @@ def test_a_member_that_begins_again_in_the_middle_of_giving_back_has_given_back(
     a, b = story.member("a").joins("t"), story.member("b").joins("t")
     a.beats()
     a.joins("t")
-    assert a.epoch == 2
+    assert a.epoch == 3
     b.beats()
     assert len(b.has["t"]) == 2
 
@@ -247,9 +247,9 @@ def test_other_topics_are_a_reason_to_rebalance_and_the_same_are_not() -> None:
     story = ConsumerStory({"t": 2, "u": 2})
     a = story.member("a").joins("t")
     a.wants("u", "t")
-    assert (a.epoch, a.has) == (2, {"t": {0, 1}, "u": {0, 1}})
+    assert (a.epoch, a.has) == (3, {"t": {0, 1}, "u": {0, 1}})
     a.wants("t", "u")
-    assert (a.epoch, story.written) == (2, [])
+    assert (a.epoch, story.written) == (3, [])
 
 
 def test_a_topic_given_up_is_taken_away_before_the_next_target() -> None:
@@ -257,23 +257,23 @@ def test_a_topic_given_up_is_taken_away_before_the_next_target() -> None:
     story = ConsumerStory({"t": 2, "u": 2}, group_consumer_assignment_interval_ms=1000)
     a = story.member("a").joins("t", "u")
     a.wants("t")
-    assert (a.epoch, a.has) == (1, {"t": {0, 1}})
+    assert (a.epoch, a.has) == (2, {"t": {0, 1}})
     assert story.state.members["a"].state is MemberState.UNREVOKED_PARTITIONS
     story.passes(1000)
     a.gives_back()
-    assert (a.epoch, a.has) == (2, {"t": {0, 1}})
+    assert (a.epoch, a.has) == (3, {"t": {0, 1}})
 
 
 def test_targets_follow_each_other_at_an_interval() -> None:
     story = ConsumerStory({"t": 2}, group_consumer_assignment_interval_ms=1000)
     a, b = story.member("a").joins("t"), story.member("b").joins("t")
-    assert (b.epoch, b.told, story.state.epoch, story.state.target_epoch) == (1, {}, 2, 1)
+    assert (b.epoch, b.told, story.state.epoch, story.state.target_epoch) == (2, {}, 3, 2)
     assert story.state.phase == "Assigning"
     story.passes(999)
     assert a.beats().told is None
     story.passes(1)
     assert len(a.beats().has["t"]) == 1
-    assert story.state.target_epoch == 2
+    assert story.state.target_epoch == 3
 
 
 def test_a_clock_that_goes_back_does_not_hold_targets_up() -> None:
@@ -281,7 +281,7 @@ def test_a_clock_that_goes_back_does_not_hold_targets_up() -> None:
     a = story.member("a").joins("t")
     story.now_ms -= 5_000
     story.member("b").joins("t")
-    assert story.state.target_epoch == 2
+    assert story.state.target_epoch == 3
     assert a.beats().error is OK
 
 
@@ -303,7 +303,7 @@ def test_a_topic_that_grows_is_shared_out_at_the_next_heartbeat() -> None:
     a = story.member("a").joins("t")
     story.has_topic("t", 3)
     a.beats()
-    assert (a.epoch, a.has) == (2, {"t": {0, 1, 2}})
+    assert (a.epoch, a.has) == (3, {"t": {0, 1, 2}})
     assert [event.trigger for event in story.events if isinstance(event, GroupEpochBumped)][-1] == (
         "the topics have changed"
     )
@@ -321,8 +321,8 @@ def test_a_deleted_topic_is_nobodys() -> None:
     a = story.member("a").joins("t", "u")
     story.loses_topic("u")
     a.beats()
-    assert (a.epoch, a.has) == (1, {"t": {0, 1}}), "it has to give it back, though it is gone"
-    assert a.gives_back().epoch == 2
+    assert (a.epoch, a.has) == (2, {"t": {0, 1}}), "it has to give it back, though it is gone"
+    assert a.gives_back().epoch == 3
 
 
 def test_a_topic_made_anew_is_another_topic() -> None:
@@ -342,7 +342,7 @@ def test_topics_that_nobody_wants_do_not_matter() -> None:
     story = ConsumerStory({"t": 2})
     a = story.member("a").joins("t")
     story.has_topic("other", 2)
-    assert a.beats().epoch == 1
+    assert a.beats().epoch == 2
 
 
 def test_what_was_found_while_the_log_refused_is_found_again() -> None:
@@ -352,7 +352,7 @@ def test_what_was_found_while_the_log_refused_is_found_again() -> None:
     story.refuses = True
     a.beats()
     story.refuses = False
-    assert story.state.epoch == 1
+    assert story.state.epoch == 2
     assert a.beats().has == {"t": {0, 1}}
 
 
@@ -363,7 +363,7 @@ def test_a_group_whose_first_records_are_refused_does_not_exist() -> None:
     assert a.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert story.group is None
     story.refuses = False
-    assert a.joins("t").epoch == 1
+    assert a.joins("t").epoch == 2
 
 
 # Leaving, and time
@@ -371,25 +371,25 @@ def test_a_group_whose_first_records_are_refused_does_not_exist() -> None:
 
 def test_what_a_member_had_is_free_when_it_leaves() -> None:
     story = ConsumerStory({"t": 4})
-    a, b = two_at_epoch_2(story)
+    a, b = two_stable_members(story)
     a.leaves()
     assert (a.error, a.epoch) == (OK, -1)
     assert kinds(story) == ["8-", "7-", "5-", "3"]
     b.beats()
-    assert (b.epoch, b.has) == (3, {"t": {0, 1, 2, 3}})
+    assert (b.epoch, b.has) == (4, {"t": {0, 1, 2, 3}})
 
 
 def test_a_group_outlives_its_members() -> None:
     story = ConsumerStory({"t": 1})
     a = story.member("a").joins("t")
     a.leaves()
-    assert (story.state.phase, story.state.epoch) == ("Empty", 2)
-    assert a.joins("t").epoch == 3
+    assert (story.state.phase, story.state.epoch) == ("Empty", 3)
+    assert a.joins("t").epoch == 4
 
 
 def test_a_member_is_put_out_after_its_session_and_not_before() -> None:
     story = ConsumerStory({"t": 2})
-    a, b = two_at_epoch_2(story)
+    a, b = two_stable_members(story)
     story.passes(40_000)
     a.beats()
     story.passes(5_000)
@@ -433,7 +433,7 @@ def test_a_new_coordinator_gives_everybody_a_full_session_and_full_time_to_give_
     story.fails_over()
     assert story.state.members["a"].state is MemberState.UNREVOKED_PARTITIONS
     story.passes(8_000)
-    assert a.gives_back().epoch == 2
+    assert a.gives_back().epoch == 3
     story.passes(36_000)
     assert set(story.state.members) == {"a", "b"}
     story.passes(1_000)
@@ -461,17 +461,17 @@ def test_a_group_describes_itself() -> None:
     story = ConsumerStory({"t": 4})
     story.member("a", rack="r1").joins("t")
     story.member("b", instance="i").joins("t")
-    story.member("a").sends(member_epoch=1)
+    story.member("a").sends(member_epoch=2)
     row = story.describe()
     assert (row.group_id, row.group_state, row.group_epoch, row.assignment_epoch) == (
         GROUP,
         "Reconciling",
-        2,
-        2,
+        3,
+        3,
     )
     assert row.assignor_name == "uniform"
     first, second = row.members
-    assert (first.member_id, first.rack_id, first.member_epoch, first.member_type) == ("a", "r1", 1, 1)
+    assert (first.member_id, first.rack_id, first.member_epoch, first.member_type) == ("a", "r1", 2, 1)
     assert [entry.topic_name for entry in first.assignment.topic_partitions] == ["t"]
     assert first.assignment.topic_partitions[0].partitions == [0, 1, 2, 3], "with what it must give back"
     assert len(first.target_assignment.topic_partitions[0].partitions) == 2

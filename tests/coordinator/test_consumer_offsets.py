@@ -69,28 +69,28 @@ def fetch(story: ConsumerStory, member_id: str | None, epoch: int) -> ErrorCode:
 
 
 def moved_on() -> tuple[ConsumerStory, Consumer]:
-    """A member at epoch 2, which has had one partition since epoch 1 and got the other with epoch 2."""
+    """A member at epoch 3, which has had one partition since epoch 2 and got the other with epoch 3."""
     story = ConsumerStory({"t": 1})
     a = story.member("a").joins("t")
     story.has_topic("t", 2)
-    assert a.beats().epoch == 2
+    assert a.beats().epoch == 3
     return story, a
 
 
 def test_a_member_commits_at_its_epoch() -> None:
     story, _ = moved_on()
-    assert commit(story, "a", 2) is OK
+    assert commit(story, "a", 3) is OK
 
 
 @pytest.mark.parametrize(
     ("member_id", "epoch", "partition", "code"),
     [
-        ("a", 1, 0, OK),  # it has had this one since then, and has not heard of its new epoch
-        ("a", 1, 1, STALE),  # this it got later
+        ("a", 2, 0, OK),  # it has had this one since then, and has not heard of its new epoch
+        ("a", 2, 1, STALE),  # this it got later
         ("a", 0, 0, STALE),
         ("a", -1, 0, STALE),
-        ("a", 3, 0, STALE),
-        ("b", 2, 0, ErrorCode.UNKNOWN_MEMBER_ID),
+        ("a", 4, 0, STALE),
+        ("b", 3, 0, ErrorCode.UNKNOWN_MEMBER_ID),
         ("", -1, 0, ErrorCode.UNKNOWN_MEMBER_ID),
     ],
 )
@@ -106,23 +106,23 @@ def test_what_must_be_given_back_may_still_be_committed() -> None:
     a = story.member("a").joins("t")
     story.member("b").joins("t")
     a.beats()
-    assert [commit(story, "a", 1, partition) for partition in (0, 1)] == [OK, OK]
+    assert [commit(story, "a", 2, partition) for partition in (0, 1)] == [OK, OK]
     a.gives_back()
     (kept,) = a.has["t"]
-    assert commit(story, "a", 1, kept) is OK
-    assert commit(story, "a", 1, 1 - kept) is STALE
+    assert commit(story, "a", 2, kept) is OK
+    assert commit(story, "a", 2, 1 - kept) is STALE
 
 
 def test_a_version_that_knows_no_epochs_is_not_for_members() -> None:
     story, _ = moved_on()
-    assert commit(story, "a", 2, version=8) is ErrorCode.UNSUPPORTED_VERSION
+    assert commit(story, "a", 3, version=8) is ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_an_empty_group_takes_the_offsets_of_anybody() -> None:
     story, a = moved_on()
     a.leaves()
     assert commit(story, "", -1) is OK
-    assert commit(story, "a", 2) is ErrorCode.UNKNOWN_MEMBER_ID
+    assert commit(story, "a", 3) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_classic_members_commit_by_their_generation() -> None:
@@ -138,7 +138,7 @@ def test_classic_members_commit_by_their_generation() -> None:
 def test_a_producer_need_not_be_a_member() -> None:
     story, _ = moved_on()
     assert commit_in_transaction(story, "", -1) is OK
-    assert commit_in_transaction(story, "a", 2) is OK
+    assert commit_in_transaction(story, "a", 3) is OK
     assert commit_in_transaction(story, "a", 7) is not OK
     assert commit_in_transaction(story, "b", 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
@@ -146,14 +146,14 @@ def test_a_producer_need_not_be_a_member() -> None:
 def test_whoever_says_who_it_is_must_be_it_to_fetch() -> None:
     story, _ = moved_on()
     assert fetch(story, None, -1) is OK
-    assert fetch(story, "a", 2) is OK
-    assert fetch(story, "a", 1) is STALE
+    assert fetch(story, "a", 3) is OK
+    assert fetch(story, "a", 2) is STALE
     assert fetch(story, "b", 2) is ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def test_offsets_of_topics_in_use_are_not_deleted() -> None:
     story, a = moved_on()
-    commit(story, "a", 2)
+    commit(story, "a", 3)
     topic = OffsetDeleteRequest.Topic
     request = OffsetDeleteRequest(
         group_id=GROUP, topics=[topic(name="t", partitions=[topic.Partition(partition_index=0)])]

@@ -200,7 +200,7 @@ def test_a_classic_member_joins_a_group_of_the_new_protocol() -> None:
     c = story.member("c").joins("t")
     a = story.classic("a")
     joined = a.joins("t")
-    assert (joined.error_code, joined.generation_id, joined.leader, joined.members) == (OK, 2, "", [])
+    assert (joined.error_code, joined.generation_id, joined.leader, joined.members) == (OK, 3, "", [])
     assert (joined.protocol_type, joined.protocol_name) == ("consumer", "range")
     assert a.syncs().error_code == OK
     assert a.held == {}

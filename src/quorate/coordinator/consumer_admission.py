@@ -120,7 +120,7 @@ def admit_static(
         raise ApiError(
             ErrorCode.UNRELEASED_INSTANCE_ID,
             f"Static member {member_id} with instance id {instance_id} cannot join the group"
-            f" because the instance id is owned by member {holder.member_id}.",
+            " because the instance id is owned by a member.",
         )
     return taking_the_place_of(holder, member_id)
 
@@ -143,7 +143,8 @@ def known_member(state: ConsumerGroupState, member_id: str, instance_id: str | N
     if member.member_id != member_id:
         raise ApiError(
             ErrorCode.FENCED_INSTANCE_ID,
-            f"Static member {member_id} with instance id {instance_id} was fenced by {member.member_id}.",
+            f"Static member {member_id} with instance id {instance_id}"
+            f" was fenced by member {member.member_id}.",
         )
     return member
 

@@ -93,7 +93,7 @@ class Member:
     client_host: str = ""
     rebalance_timeout_ms: int = -1
     topic_names: frozenset[str] = frozenset()
-    topic_regex: str | None = None
+    topic_regex: str | None = ""
     server_assignor: str | None = None
     classic: ClassicMember | None = None
     assigned: Held = field(default_factory=dict)

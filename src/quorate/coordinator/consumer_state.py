@@ -43,7 +43,10 @@ from quorate.coordinator.group_records import (
 )
 from quorate.protocol.types import Uuid
 
-__all__ = ["ConsumerGroupState", "GroupPhase", "ResolvedRegex"]
+__all__ = ["INITIAL_EPOCH", "ConsumerGroupState", "GroupPhase", "ResolvedRegex"]
+
+INITIAL_EPOCH: Final = 1
+"""Of a group of which nothing is known: the first change makes it 2. Targets begin at 0."""
 
 
 class GroupPhase(StrEnum):
@@ -94,7 +97,7 @@ class ConsumerGroupState:
         self._clear()
 
     def _clear(self) -> None:
-        self.epoch = 0
+        self.epoch = INITIAL_EPOCH
         self.metadata_hash = 0
         self.target_epoch = 0
         self.target_wall_ms = 0
@@ -223,11 +226,6 @@ class ConsumerGroupState:
                 self._owners.pop(topic_id, None)
 
     # What decisions ask
-
-    @property
-    def exists(self) -> bool:
-        """Whether the log knows the group at all."""
-        return self.epoch > 0 or bool(self.members)
 
     @property
     def is_empty(self) -> bool:

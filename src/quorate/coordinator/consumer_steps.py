@@ -85,8 +85,6 @@ def _trigger(
     state: ConsumerGroupState, admitted: Admitted, *, names_changed: bool, regex_matters: bool
 ) -> str | None:
     """Why the group's epoch has to go up, as far as the member is the reason."""
-    if state.epoch == 0:
-        return "the group was created"
     if names_changed or regex_matters:
         is_new = admitted.replaces is None and admitted.member.member_id not in state.members
         return "a member joined" if is_new else "a member changed its subscription"

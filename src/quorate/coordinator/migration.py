@@ -61,7 +61,7 @@ def upgraded(
     The records are applied to it already; applying them again changes nothing. Raises GROUP_ID_NOT_FOUND.
     """
     if member_epoch != 0:
-        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, f"Consumer group {group_id} not found.")
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, _not_found(classic, group_id, member_epoch))
     group = ConsumerGroup(group_id)
     if classic is None:
         return group, []
@@ -75,6 +75,12 @@ def upgraded(
     for member in group.state.members.values():
         group.keep_alive(member, around.rules, step)
     return group, written
+
+
+def _not_found(classic: ClassicGroup | None, group_id: str, member_epoch: int) -> str:
+    if classic is not None:
+        return f"Group {group_id} is not a consumer group."
+    return f"Group {group_id} not found." if member_epoch < 0 else f"Consumer group {group_id} not found."
 
 
 def release(classic: ClassicGroup, member_id: str, step: Step) -> None:

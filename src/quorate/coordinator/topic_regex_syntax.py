@@ -143,7 +143,7 @@ class _Parser:
 
     def _next(self) -> str:
         if self._at >= len(self._text):
-            raise RegexError("unexpected end of expression")
+            raise RegexError("invalid or unsupported Perl syntax")
         self._at += 1
         return self._text[self._at - 1]
 
@@ -163,17 +163,15 @@ class _Parser:
     def _sequence(self, depth: int) -> Node:
         nodes: list[Node] = []
         while (character := self.peek()) and character not in "|)":
-            start = self._at
             counts = self._quantifier()
             if counts is None:
                 nodes.extend(self._atom(depth))
                 continue
-            operator = self._text[start : self._at]
             if not nodes:
-                raise RegexError(f"missing argument to repetition operator: `{operator}`")
+                raise RegexError("missing argument to repetition operator")
             follow = self._at
             if self._quantifier() is not None:
-                raise RegexError(f"invalid nested repetition operator: `{self._text[start : self._at]}`")
+                raise RegexError("invalid nested repetition operator")
             self._at = follow
             nodes[-1] = Repeat(nodes[-1], *counts)
         return nodes[0] if len(nodes) == 1 else Sequence(tuple(nodes))
@@ -201,7 +199,7 @@ class _Parser:
         least = int(least_text)
         most = (int(most_text) if most_text else None) if comma else least
         if max(least, most or 0) > REPEAT_MAX or (most is not None and most < least):
-            raise RegexError(f"invalid repeat count: `{self._text[self._at : end + 1]}`")
+            raise RegexError("invalid repeat count")
         self._at = end + 1
         return least, most
 
@@ -246,7 +244,7 @@ class _Parser:
         if not name or not name.isascii() or not name.replace("_", "a").isalnum():
             raise RegexError("invalid named capture")
         if name in self._names:
-            raise RegexError(f"duplicate capture group name: `{name}`")
+            raise RegexError("duplicate capture group name")
         self._names.add(name)
         self._at = end + 1
 
@@ -258,14 +256,14 @@ class _Parser:
                 value, is_empty = False, True
                 continue
             if character not in "imsU":
-                raise RegexError(f"invalid or unsupported Perl syntax: `(?{character}`")
+                raise RegexError("invalid or unsupported Perl syntax")
             is_empty = False
             if character == "i":
                 self._folds_case = value
             elif character == "s":
                 self._dot_matches_newline = value
         if is_empty and not value:
-            raise RegexError("invalid or unsupported Perl syntax: `(?-`")
+            raise RegexError("invalid or unsupported Perl syntax")
         return character == ":"
 
     def _escape(self) -> list[Node]:
@@ -299,7 +297,7 @@ class _Parser:
         if name == "{":
             end = self._text.find("}", self._at)
             if end < 0:
-                raise RegexError("invalid character class range: `\\p{`")
+                raise RegexError("invalid character class range")
             name = self._text[self._at : end]
             self._at = end + 1
         if name.startswith("^"):
@@ -313,7 +311,7 @@ class _Parser:
         elif len(name) > 2 and name.isascii() and name.replace("_", "").isalpha() and name[0].isupper():
             mask = 0  # a script that has no letter a topic can have
         else:
-            raise RegexError(f"invalid character class range: `\\p{{{name}}}`")
+            raise RegexError("invalid character class range")
         mask = self._folded(mask)
         return _ALL & ~mask if is_negated else mask
 
@@ -331,8 +329,8 @@ class _Parser:
                 digits += self._next()
             return chr(int(digits, 8))
         if not character:
-            raise RegexError("trailing backslash at end of expression: ``")
-        raise RegexError(f"invalid escape sequence: `\\{character}`")
+            raise RegexError("trailing backslash at end of expression")
+        raise RegexError("invalid escape sequence")
 
     def _hexadecimal(self) -> str:
         if self._skip("{"):
@@ -345,10 +343,10 @@ class _Parser:
             self._at += 2
             is_complete = len(digits) == 2
         if not is_complete or any(digit not in "0123456789abcdefABCDEF" for digit in digits):
-            raise RegexError("invalid escape sequence: `\\x`")
+            raise RegexError("invalid escape sequence")
         code = int(digits, 16)
         if code > 0x10FFFF:
-            raise RegexError("invalid escape sequence: `\\x`")
+            raise RegexError("invalid escape sequence")
         return chr(code)
 
     def _bracket(self) -> int:
@@ -386,13 +384,13 @@ class _Parser:
         if last == "\\":
             last = self._character_escape()
         if last < first:
-            raise RegexError(f"invalid character class range: `{first}-{last}`")
+            raise RegexError("invalid character class range")
         return _where(lambda c: first <= c <= last)
 
     def _posix(self, name: str) -> int:
         mask = _POSIX.get(name.removeprefix("^"))
         if mask is None:
-            raise RegexError(f"invalid character class range: `[:{name}:]`")
+            raise RegexError("invalid character class range")
         mask = self._folded(mask)
         return _ALL & ~mask if name.startswith("^") else mask
 

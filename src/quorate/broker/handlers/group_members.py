@@ -65,6 +65,11 @@ class GroupMembers:
     def _heartbeat(
         self, context: RequestContext, header: RequestHeader, request: HeartbeatRequest
     ) -> Answer | Awaitable[Answer]:
+        group_id = request.group_id
+        if self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
+            hosted = self._groups.active(group_id)
+            if hosted is not None and hosted.shard.is_still_here(request, self._broker.now_ms()):
+                return HeartbeatResponse(error_code=ErrorCode.NONE)
         answer = self._ask(context, header, request, GroupShard.heartbeat)
         if isinstance(answer, HeartbeatResponse) and (
             answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -81,7 +86,10 @@ class GroupMembers:
         if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not group_id:
-            return refuse(request, version, ErrorCode.INVALID_GROUP_ID)
+            is_new = isinstance(request, ConsumerGroupHeartbeatRequest)
+            return refuse(
+                request, version, ErrorCode.INVALID_REQUEST if is_new else ErrorCode.INVALID_GROUP_ID
+            )
         try:
             hosted = self._groups.of(group_id)
         except ApiError as error:
