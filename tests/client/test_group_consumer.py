@@ -121,6 +121,28 @@ async def test_members_share_and_take_over(tmp_path, protocol):
 
 @both
 @in_loop
+async def test_those_who_look_in_shortly_take_part_as_well(tmp_path, protocol):
+    """A rebalance takes longer than one call, and may be over before the next."""
+
+    async def look_in(*consumers):
+        for one in consumers:
+            await one.fetch(timeout_ms=1)
+        await asyncio.sleep(0.02)
+
+    async with orders(tmp_path) as topic, AsyncExitStack() as staying:
+        first = await staying.enter_async_context(topic.consumer(protocol))
+        while not shares(first):
+            await look_in(first)
+        for _ in range(3):
+            async with topic.consumer(protocol) as second:
+                while not shares(first, second):
+                    await look_in(first, second)
+            while not shares(first):
+                await look_in(first)
+
+
+@both
+@in_loop
 async def test_the_next_member_goes_on_where_the_last_one_was(tmp_path, protocol):
     async with orders(tmp_path) as topic:
         await topic.send(40)

@@ -45,7 +45,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Message, Response
 from quorate.storage.errors import StorageError
 
-__all__ = ["Coordinators", "Shard"]
+__all__ = ["Coordinators", "LoadCounts", "Shard"]
 
 LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
 _RECORD_OVERHEAD_BYTES: Final = 32  # of one record in a batch, at most
@@ -93,6 +93,16 @@ class _Held(NamedTuple):
 
 
 @dataclass(slots=True)
+class LoadCounts:
+    """What has come and gone."""
+
+    loaded: int = 0
+    unloaded: int = 0
+    took_ms: float = 0.0  # all of them together
+    took_ms_max: float = 0.0
+
+
+@dataclass(slots=True)
 class _Batch:
     """The records of the steps of one turn of the loop."""
 
@@ -124,6 +134,7 @@ class Coordinators(Generic[S]):
         self.saw = saw
         self.logger = logger
         self.when_loaded = when_loaded
+        self.loads = LoadCounts()
         self._hosted: dict[int, Hosted[S]] = {}
 
     def __iter__(self) -> Iterator[Hosted[S]]:
@@ -222,6 +233,10 @@ class Hosted(Generic[S]):
             return
         self.state = State.ACTIVE
         took_ms = self._host.moment().now_ms - began_ms
+        loads = self._host.loads
+        loads.loaded += 1
+        loads.took_ms += took_ms
+        loads.took_ms_max = max(loads.took_ms_max, took_ms)
         line = "loaded partition=%s epoch=%d records=%d took_ms=%.0f"
         self._host.logger.info(line, key, self.epoch, number, took_ms)
         self.perform(self.shard.loaded)
@@ -260,7 +275,10 @@ class Hosted(Generic[S]):
         self._batch = None
         self._held.clear()
         if was_active:
-            self._answer(self.shard.unload().answers)
+            self._host.loads.unloaded += 1
+            effects = self.shard.unload()
+            self._host.saw(effects.events)
+            self._answer(effects.answers)
         for future, refuse in self._waiting.values():
             if not future.done():
                 future.set_result(refuse(ErrorCode.NOT_COORDINATOR))

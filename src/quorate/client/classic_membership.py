@@ -83,11 +83,16 @@ class ClassicMembership:
         self.news.clear()
         if self._error is not None:
             raise self._error
-        if self._must_join:
+        # A join that began before may have ended since, and what it led to as well.
+        while self._must_join or self._joining is not None:
             if self._joining is None:
                 self._joining = asyncio.get_running_loop().create_task(self._join_until_in())
-            await asyncio.shield(self._joining)
-            self._joining = None
+            joining = self._joining
+            try:
+                await asyncio.shield(joining)
+            finally:
+                if joining.done():
+                    self._joining = None
 
     async def close(self) -> None:
         for task in (self._joining, self._beating):

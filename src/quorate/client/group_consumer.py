@@ -115,9 +115,11 @@ class GroupConsumer:
                 try:
                     async with asyncio.timeout_at(deadline):
                         await self._follow_membership()
-                except TimeoutError:
+                except BaseException as error:
                     self._membership.news.set()  # the rest of it comes the next time
-                    return []
+                    if isinstance(error, TimeoutError):
+                        return []
+                    raise
             left_ms = None if deadline is None else max(0.0, deadline - loop.time()) * 1000
             found = await self._fetch_or_news(left_ms)
             if found or (deadline is not None and loop.time() >= deadline):

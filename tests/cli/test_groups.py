@@ -1,0 +1,297 @@
+"""`quorate groups`, as a user sees it, against a node."""
+
+import asyncio
+import json
+import socket
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from node.one_node import HOST, OneNode
+from quorate.cli.main import app
+from quorate.client.admin import Admin, NewTopic
+from quorate.client.cluster import Cluster
+from quorate.client.fetcher import FetcherSettings, Reset
+from quorate.client.group_consumer import GroupConsumer, GroupConsumerSettings, GroupProtocol
+from quorate.client.group_offsets import Committed, commit_offsets
+from quorate.client.membership import MembershipSettings
+from quorate.client.metadata import TopicPartition
+from quorate.client.producer import Producer
+
+SETTINGS = {
+    "offsets_topic_num_partitions": "2",
+    "offsets_topic_replication_factor": "1",
+    "group_initial_rebalance_delay_ms": "0",
+    "group_consumer_heartbeat_interval_ms": "100",
+    "group_consumer_min_heartbeat_interval_ms": "100",
+    "quorate_events_publish": "true",
+}
+RECORDS = 10
+DEADLINE_S = 60
+
+
+class Town:
+    """A node in a thread, with a topic of two partitions, and groups that tests make."""
+
+    def __init__(self, node: OneNode, loop: asyncio.AbstractEventLoop) -> None:
+        self.node = node
+        self._loop = loop
+
+    def do(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(DEADLINE_S)
+
+    def run(self, *words: str) -> Any:
+        return CliRunner().invoke(app, ["groups", *words, "--bootstrap-server", self.node.bootstrap])
+
+    def read(self, *words: str) -> Any:
+        """What a command prints as JSON; it must end well."""
+        done = self.run(*words, "--json")
+        assert done.exit_code == 0, done.output
+        return json.loads(done.stdout)
+
+    def commit(self, group: str, **offsets: int) -> None:
+        """Offsets by partition, as in `p0=3`."""
+
+        async def commit() -> None:
+            async with Cluster(self.node.bootstrap) as cluster:
+                places = {
+                    TopicPartition("orders", int(name[1:])): Committed(offset)
+                    for name, offset in offsets.items()
+                }
+                await commit_offsets(cluster, group, places)
+
+        self.do(commit())
+
+    def member(self, group: str, protocol: GroupProtocol = GroupProtocol.CLASSIC) -> Callable[[], None]:
+        """A member that has everything; what ends it."""
+
+        async def join() -> tuple[Cluster, GroupConsumer]:
+            cluster = Cluster(self.node.bootstrap)
+            settings = GroupConsumerSettings(
+                protocol=protocol,
+                membership=MembershipSettings(heartbeat_interval_ms=100),
+                fetcher=FetcherSettings(reset=Reset.EARLIEST),
+            )
+            consumer = GroupConsumer(cluster, group, ["orders"], settings)
+            while len(consumer.assignment) < 2:
+                await consumer.fetch(timeout_ms=100)
+            return cluster, consumer
+
+        async def leave() -> None:
+            await consumer.close()
+            await cluster.close()
+
+        cluster, consumer = self.do(join())
+        return lambda: self.do(leave())
+
+
+@pytest.fixture(scope="module")
+def town(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Town]:
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    node = OneNode(tmp_path_factory.mktemp("town"), **SETTINGS)
+    made = Town(node, loop)
+
+    async def begin() -> None:
+        await node.__aenter__()
+        async with Cluster(node.bootstrap) as cluster, Producer(cluster) as producer:
+            # The node would wait for more brokers before it makes the topic of events.
+            await Admin(cluster).create_topics(NewTopic("orders", 2, 1), NewTopic("__cluster_events", 1, 1))
+            for number in range(2 * RECORDS):
+                await producer.send(
+                    "orders", b"x", partition=number % 2, timestamp_ms=1_700_000_000_000 + number // 2
+                )
+            await producer.flush()
+
+    try:
+        made.do(begin())
+        yield made
+        made.do(node.__aexit__())
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+both = pytest.mark.parametrize("protocol", list(GroupProtocol))
+
+
+def test_groups_are_listed_with_their_kind_and_state(town: Town) -> None:
+    town.commit("listed", p0=1)
+    leave = town.member("listed-consumer", GroupProtocol.CONSUMER)
+    try:
+        found = {one["group"]: one for one in town.read("list")}
+        assert found["listed"] == {
+            "group": "listed",
+            "protocol_type": "",
+            "state": "Empty",
+            "kind": "classic",
+        }
+        assert found["listed-consumer"]["kind"] == "consumer"
+        assert found["listed-consumer"]["state"] == "Stable"
+        stable = {one["group"] for one in town.read("list", "--state", "Stable")}
+        assert "listed-consumer" in stable
+        assert "listed" not in stable
+        kinds = {one["kind"] for one in town.read("list", "--kind", "consumer")}
+        assert kinds == {"consumer"}
+        lines = town.run("list").stdout.splitlines()
+        assert lines[0].split() == ["GROUP", "KIND", "STATE", "TYPE"]
+        assert ["listed", "classic", "Empty", "-"] in [line.split() for line in lines]
+        assert town.run("list", "--state", "Dead").stdout == "there are no groups\n"
+    finally:
+        leave()
+
+
+@both
+def test_a_group_is_described_with_its_members(town: Town, protocol: GroupProtocol) -> None:
+    group = f"described-{protocol.value}"
+    leave = town.member(group, protocol)
+    try:
+        found = town.read("describe", group)
+        assert (found["group"], found["kind"], found["state"]) == (group, protocol.value, "Stable")
+        assert found["coordinator"] == 1
+        (member,) = found["members"]
+        assert member["partitions"] == [{"topic": "orders", "partition": one} for one in (0, 1)]
+        lines = town.run("describe", group).stdout.splitlines()
+        assert lines[0].startswith(f"group {group} is Stable: {protocol.value}, 1 members")
+        assert lines[1].split() == ["MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"]
+        assert lines[2].split()[-1] == "orders:0-1"
+    finally:
+        leave()
+
+
+def test_lag_is_what_is_left_to_read(town: Town) -> None:
+    town.commit("behind", p0=3)
+    assert town.read("lag", "behind") == [
+        {"topic": "orders", "partition": 0, "committed": 3, "end_offset": RECORDS, "lag": RECORDS - 3}
+    ]
+    lines = [line.split() for line in town.run("lag", "behind").stdout.splitlines()]
+    assert lines == [
+        ["TOPIC", "PARTITION", "COMMITTED", "END", "LAG"],
+        ["orders", "0", "3", "10", "7"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("--to-earliest",), [0, 0]),
+        (("--to-latest",), [10, 10]),
+        (("--to-offset", "4"), [4, 4]),
+        (("--to-offset", "99"), [10, 10]),
+        (("--shift-by", "-2"), [1, 6]),
+        (("--shift-by", "-5"), [0, 3]),
+        (("--to-datetime", "2023-11-14T22:13:20.006+00:00"), [6, 6]),
+        (("--topic", "orders:1", "--to-earliest"), [0]),
+        (("--topic", "orders", "--to-earliest"), [0, 0]),
+    ],
+)
+def test_offsets_are_shown_first_and_reset_when_told(
+    town: Town, words: tuple[str, ...], expected: list[int]
+) -> None:
+    group = "reset " + " ".join(words)
+    town.commit(group, p0=3, p1=8)
+    shown = town.read("reset-offsets", group, *words)
+    assert [one["to"] for one in shown] == expected
+    assert [one["committed"] for one in town.read("lag", group)] == [3, 8]
+    assert "nothing was changed: say --execute to do it" in town.run("reset-offsets", group, *words).stdout
+    assert town.read("reset-offsets", group, *words, "--execute") == shown
+    after = {one["partition"]: one["committed"] for one in town.read("lag", group)}
+    assert after == {0: 3, 1: 8} | {one["partition"]: one["to"] for one in shown}
+
+
+def test_a_group_that_does_not_exist_may_be_given_a_place_to_begin(town: Town) -> None:
+    assert town.read("reset-offsets", "new", "--topic", "orders", "--to-latest", "--execute") == [
+        {"topic": "orders", "partition": one, "from": None, "to": RECORDS} for one in (0, 1)
+    ]
+    assert [one["lag"] for one in town.read("lag", "new")] == [0, 0]
+
+
+def test_a_group_is_deleted_with_its_offsets(town: Town) -> None:
+    town.commit("deleted", p0=1)
+    done = town.run("delete", "deleted")
+    assert (done.exit_code, done.stdout) == (0, "group deleted is deleted\n")
+    assert "deleted" not in [one["group"] for one in town.read("list")]
+
+
+@both
+def test_what_is_in_use_is_neither_reset_nor_deleted(town: Town, protocol: GroupProtocol) -> None:
+    group = f"busy-{protocol.value}"
+    leave = town.member(group, protocol)
+    try:
+        done = town.run("reset-offsets", group, "--to-earliest", "--topic", "orders", "--execute")
+        assert done.exit_code == 1
+        assert done.stderr.startswith(f"quorate: group {group} is Stable: stop its members first")
+        done = town.run("delete", group)
+        assert (done.exit_code, done.stderr) == (1, "quorate: the group has members: stop them first\n")
+    finally:
+        leave()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("describe", "none"), "there is no such group"),
+        (("delete", "none"), "there is no such group"),
+        (("reset-offsets", "none"), "say one of --to-earliest"),
+        (("reset-offsets", "none", "--to-earliest", "--to-latest"), "say one of --to-earliest"),
+        (("reset-offsets", "none", "--to-datetime", "soon"), "not a time as in"),
+        (("reset-offsets", "none", "--topic", "orders:7", "--to-latest"), "orders has no partition 7"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_is_exit_code_1(
+    town: Town, words: tuple[str, ...], reason: str
+) -> None:
+    done = town.run(*words)
+    assert done.exit_code == 1
+    assert done.stderr.startswith("quorate: ")
+    assert reason in done.stderr
+    assert done.stdout == ""
+
+
+def test_nobody_answers_and_that_is_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("quorate.cli.groups.PATIENCE_MS", 1000)
+    with socket.create_server((HOST, 0)) as free:
+        port = free.getsockname()[1]
+    done = CliRunner().invoke(app, ["groups", "list", "--bootstrap-server", f"{HOST}:{port}"])
+    assert done.exit_code == 2
+    assert done.stderr.startswith("quorate: ")
+
+
+@both
+def test_why_tells_what_made_a_group_rebalance(town: Town, protocol: GroupProtocol) -> None:
+    """The same is in the log of the node, among its metrics, and in `__cluster_events`."""
+    group = f"why-{protocol.value}"
+    leave = town.member(group, protocol)
+    leave()
+    found: list[dict[str, Any]] = []
+
+    def has_left() -> bool:
+        found[:] = town.read("why", group)
+        return any(one["kind"] == "MemberRemoved" for one in found)
+
+    async def until_told() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await asyncio.to_thread(has_left):
+                await asyncio.sleep(0.1)
+
+    asyncio.run(until_told())
+    kinds = [one["kind"] for one in found]
+    began = "RebalanceStarted" if protocol is GroupProtocol.CLASSIC else "GroupEpochBumped"
+    assert kinds[0] == began
+    assert found[0]["trigger"] == "a member joined"
+    assert [one["time_ms"] for one in found] == sorted(one["time_ms"] for one in found)
+    lines = town.run("why", group).stdout.splitlines()
+    assert len(lines) == len(found)
+    assert "a member joined" in lines[0]
+    assert len(town.run("why", group, "--last", "1").stdout.splitlines()) == 1
+    _, metrics = town.do(town.node.http("/metrics"))
+    assert f'quorate_events_total{{check="",kind="{began}"}}' in metrics
+    label = f'group_rebalance_total{{protocol="{protocol.value}"}}'
+    (line,) = [line for line in metrics.splitlines() if label in line]
+    assert float(line.split()[-1]) >= 1
+    assert town.run("why", "nobody").stdout == "nothing has been noted about group nobody\n"
