@@ -38,10 +38,10 @@ class TestConsumerGroups:
     def test_a_member_joins_lives_and_leaves(self) -> None:
         groups = with_topics()
         joined = groups.hears("m").response
-        assert joined.member_epoch == 1
+        assert joined.member_epoch == 2
         (assigned,) = joined.assignment.topic_partitions
         assert (assigned.topic_id, assigned.partitions) == (topic_id("t"), [0, 1, 2, 3])
-        assert groups.hears("m", 1).code is OK
+        assert groups.hears("m", 2).code is OK
         assert groups.hears("m", -1).code is OK
         assert described(groups).group_state == "Empty"
 
@@ -64,7 +64,7 @@ class TestConsumerGroups:
         assert [one.group_id for one in groups.listed(states=["stable"])] == [GROUP, "modern"]
         assert groups.listed(states=["Dead"]) == []
         assert groups.described("modern").error_code == ErrorCode.GROUP_ID_NOT_FOUND
-        assert described(groups, "modern").group_epoch == 1
+        assert described(groups, "modern").group_epoch == 2
         assert described(groups, GROUP).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
     def test_it_survives_another_coordinator(self) -> None:
@@ -72,7 +72,7 @@ class TestConsumerGroups:
         groups.hears("m")
         groups.fails_over()
         groups.has_topics(t=4)
-        assert groups.hears("m", 1).code is OK
+        assert groups.hears("m", 2).code is OK
         assert [one.group_type for one in groups.listed()] == ["consumer"]
 
     def test_a_group_that_the_log_refuses_is_not_there(self) -> None:
@@ -96,7 +96,7 @@ class TestConsumerGroups:
         groups.hears("m")
         groups.has_topics(t=5)
         groups.passes(2_000)
-        (assigned,) = groups.hears("m", 1).response.assignment.topic_partitions
+        (assigned,) = groups.hears("m", 2).response.assignment.topic_partitions
         assert assigned.partitions == [0, 1, 2, 3, 4]
 
     def test_a_group_has_a_configuration(self) -> None:
@@ -109,10 +109,10 @@ class TestOffsetsOfConsumerGroups:
     def test_a_member_commits_at_its_epoch(self) -> None:
         groups = with_topics()
         groups.hears("m")
-        member = groups.consumer("m", member_id="m", generation=1)
+        member = groups.consumer("m", member_id="m", generation=2)
         assert code_of(member.commits(5)) is OK
         assert groups.fetched() == (5, OK)
-        assert code_of(member.commits(6, generation_id_or_member_epoch=2)) is ErrorCode.STALE_MEMBER_EPOCH
+        assert code_of(member.commits(6, generation_id_or_member_epoch=3)) is ErrorCode.STALE_MEMBER_EPOCH
         assert code_of(member.commits(6, version=8)) is ErrorCode.UNSUPPORTED_VERSION
         assert code_of(groups.commits_offset(6, member_id="x")) is UNKNOWN
 
@@ -125,7 +125,7 @@ class TestOffsetsOfConsumerGroups:
 
     @pytest.mark.parametrize(
         ("member_id", "epoch", "code"),
-        [(None, -1, OK), ("m", 1, OK), ("m", 7, ErrorCode.STALE_MEMBER_EPOCH), ("x", 1, UNKNOWN)],
+        [(None, -1, OK), ("m", 2, OK), ("m", 7, ErrorCode.STALE_MEMBER_EPOCH), ("x", 1, UNKNOWN)],
     )
     def test_a_member_fetches_at_its_epoch(self, member_id: str | None, epoch: int, code: ErrorCode) -> None:
         groups = with_topics()
@@ -138,7 +138,7 @@ class TestOffsetsOfConsumerGroups:
     def test_topics_that_are_in_use_keep_theirs(self) -> None:
         groups = with_topics()
         groups.hears("m")
-        member = groups.consumer("m", member_id="m", generation=1)
+        member = groups.consumer("m", member_id="m", generation=2)
         member.commits(5, "t")
         member.commits(6, "u")
         assert code_of(groups.deletes_offsets("t", [0])) is ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
@@ -147,7 +147,7 @@ class TestOffsetsOfConsumerGroups:
     def test_only_an_empty_group_can_be_deleted(self) -> None:
         groups = with_topics()
         groups.hears("m")
-        groups.consumer("m", member_id="m", generation=1).commits(5)
+        groups.consumer("m", member_id="m", generation=2).commits(5)
         assert groups.deletes(GROUP) == [ErrorCode.NON_EMPTY_GROUP]
         groups.hears("m", -1)
         assert groups.deletes(GROUP) == [OK]
@@ -158,7 +158,7 @@ class TestOffsetsOfConsumerGroups:
     def test_offsets_and_groups_expire(self) -> None:
         groups = with_topics()
         groups.hears("m")
-        groups.consumer("m", member_id="m", generation=1).commits(5)
+        groups.consumer("m", member_id="m", generation=2).commits(5)
         groups.hears("m", -1)
         groups.passes(8 * 86_400_000)
         assert groups.fetched() == (-1, OK)
@@ -244,7 +244,7 @@ class TestChangingOver:
     def test_an_empty_consumer_group_makes_room(self) -> None:
         groups = with_topics()
         groups.hears("m")
-        groups.consumer("m", member_id="m", generation=1).commits(5)
+        groups.consumer("m", member_id="m", generation=2).commits(5)
         groups.hears("m", -1)
         a = groups.consumer("a")
         a.joins()
