@@ -59,6 +59,7 @@ from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.controller_channel import ControllerChannel, KraftControlPlane
 from quorate.node.directory_assignments import DirectoryAssignments
+from quorate.node.group_metrics import GroupCounts, GroupMetrics
 from quorate.node.host import Host
 from quorate.node.log_directory_metrics import LogDirectoryMetrics
 from quorate.node.log_shelf import DirectoryShelf
@@ -99,6 +100,7 @@ class BrokerRole:
         self._metrics = metrics
         self._traffic = Traffic(lambda: state.image)
         self._isr_counts = IsrCounts()
+        self._group_counts = GroupCounts()
         self._servers: list[Server] = []
         self.budget = config.budget()
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
@@ -125,6 +127,7 @@ class BrokerRole:
         self.groups: Groups | None = None
         state.when_applied.append(lambda _: self._applied.set())
         metrics.sources.append(BrokerMetrics(self, self._traffic, self._isr_counts))
+        metrics.sources.append(GroupMetrics(lambda: self.groups, self._group_counts))
         metrics.sources.append(LogDirectoryMetrics(lambda: self.disks))
         metrics.sources.append(CleanerMetrics(lambda: self.cleaner, host.wall_ms))
         throttles = {"leader": self.leader_throttle, "follower": self.follower_throttle}
@@ -260,14 +263,15 @@ class BrokerRole:
     async def _listen(self, broker: Broker, log_dirs: LogDirs, closing: AsyncExitStack) -> list[Server]:
         servers = self._servers
         assert isinstance(broker.control_plane, KraftControlPlane)
-        groups = self.groups = Groups(broker, self._saw)
+        groups = self.groups = Groups(broker, self._tell_of_groups)
         broker.replicas.when_led = groups.led
         routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state, groups, log_dirs)
         closing.push_async_callback(routes.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
             settle = Throttling(self.quotas, self._now_ms).settle
-            self._metrics.meters.measure(table, self._traffic.notes, settle)
+            notes = {**self._traffic.notes, **self._group_counts.notes}
+            self._metrics.meters.measure(table, notes, settle)
             server = Server(
                 listener.name,
                 table,
@@ -283,6 +287,10 @@ class BrokerRole:
             self._logger.info("listening listener=%s port=%d", listener.name, server.port)
             servers.append(server)
         return servers
+
+    def _tell_of_groups(self, events: Sequence[Event]) -> None:
+        self._group_counts.saw(events)
+        self._saw(events)
 
     def _when_serving(self, handler: Handler) -> Handler:
         """Clients that come too early wait until the broker may serve."""
