@@ -45,6 +45,7 @@ SETTINGS = {
     "group.initial.rebalance.delay.ms": "0",
     "group.max.size": "2000",
     "group.consumer.max.size": "2000",
+    "group.consumer.assignment.interval.ms": "0",  # what is measured is the work, not the wait for more
     "max.connections.per.ip": "5000",
 }
 SCALE = float(os.environ.get(SCALE_VARIABLE, "1"))
