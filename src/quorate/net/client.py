@@ -20,7 +20,7 @@ from ssl import SSLContext
 from typing import Final, cast
 
 from quorate import __version__
-from quorate.net.framing import FrameReader
+from quorate.net.framing import FrameReader, scratch_buffer
 from quorate.net.limits import Limits
 from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse
 from quorate.protocol.errors import ApiError, ErrorCode, ProtocolError
@@ -109,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
         Connections of one loop may share the `scratch` buffer that they read into.
         """
         limits = Limits() if limits is None else limits
-        scratch = memoryview(bytearray(limits.read_buffer_bytes)) if scratch is None else scratch
+        scratch = scratch_buffer(limits.read_buffer_bytes) if scratch is None else scratch
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
         made = cls((host, port), client_id, limits, scratch, loop)

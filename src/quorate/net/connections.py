@@ -8,6 +8,7 @@ from ssl import SSLContext
 from typing import TYPE_CHECKING
 
 from quorate.net.client import Connection, ConnectionLost
+from quorate.net.framing import scratch_buffer
 from quorate.net.gate import Address, Gate
 from quorate.net.limits import Limits
 from quorate.protocol.errors import ApiError
@@ -41,8 +42,8 @@ class Backoff:
 class Connections:
     """Makes a connection when it is first needed, and again when it is needed after it was lost.
 
-    A request is never sent twice: whoever asked decides whether to ask again. Several of these on one loop may
-    share the `scratch` buffer that they read into; a `gate` decides which addresses can be reached.
+    A request is never sent twice: whoever asked decides whether to ask again. Several of these on one loop
+    may share the `scratch` buffer that they read into; a `gate` decides which addresses can be reached.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Connections:
         self._backoff = Backoff() if backoff is None else backoff
         self._connect_timeout_ms = connect_timeout_ms
         self._tls = tls
-        self._scratch = scratch or memoryview(bytearray(self._limits.read_buffer_bytes))
+        self._scratch = scratch or scratch_buffer(self._limits.read_buffer_bytes)
         self._gate = gate
         if gate is not None:
             gate.watch(self)

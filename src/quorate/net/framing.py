@@ -19,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Sequence, Sized
+from mmap import mmap
 from sys import getrefcount
 from typing import Final, cast
 
@@ -40,6 +41,7 @@ __all__ = [
     "is_sendable",
     "joined",
     "request_in",
+    "scratch_buffer",
     "write_parts",
 ]
 
@@ -48,6 +50,11 @@ _SIZE_BYTES: Final = 4
 
 # Below this, copying a part costs less than handing it to the transport by itself.
 JOINED_BYTES_MAX: Final = 16 * 1024
+
+
+def scratch_buffer(size_bytes: int) -> memoryview:
+    """A buffer for reads. The part of it that no read has reached yet takes no memory."""
+    return memoryview(mmap(-1, size_bytes))
 
 
 # What is read at once while memory is short.

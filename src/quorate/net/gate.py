@@ -1,8 +1,8 @@
 """Whom a node can reach: the place where a network between nodes is cut, on purpose.
 
-Every connection between two nodes is opened by one of them, so a network is cut when both refuse to talk to the
-addresses of the other. Connections to a cut address end. Opening another one waits until its time is over, as it
-does where packets are dropped, or until the cut is healed.
+Every connection between two nodes is opened by one of them, so a network is cut when both refuse to talk to
+the addresses of the other. Connections to a cut address end. Opening another one waits until its time is
+over, as it does where packets are dropped, or until the cut is healed.
 """
 
 from __future__ import annotations

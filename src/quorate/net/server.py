@@ -18,7 +18,7 @@ from ssl import SSLContext
 
 from quorate.net.budget import Budget
 from quorate.net.conversation import Conversation
-from quorate.net.framing import SpareFrames
+from quorate.net.framing import SpareFrames, scratch_buffer
 from quorate.net.limits import Limits
 from quorate.net.routes import Answer, RouteTable
 from quorate.net.tls import HANDSHAKE_S
@@ -77,7 +77,7 @@ class Server:
         self._connection_delay_ms = connection_delay_ms
         self.counters = Counters()
         # Where every connection reads into, one read at a time: see `framing`.
-        self.scratch = memoryview(bytearray(self.limits.read_buffer_bytes))
+        self.scratch = scratch_buffer(self.limits.read_buffer_bytes)
         self.spares = SpareFrames()
         self._conversations: dict[Conversation, None] = {}
         self._by_address: dict[str, int] = {}

@@ -16,6 +16,7 @@ from ssl import SSLContext
 from typing import Any
 
 from quorate.net.connections import Connections
+from quorate.net.framing import scratch_buffer
 from quorate.net.gate import Gate
 from quorate.node.account import Account
 from quorate.node.admin import AdminEndpoint, BrokerAdminRoutes, JoinedRoutes, ReadyRoutes, Routes
@@ -61,7 +62,7 @@ class Node:
         self.state = ClusterState(is_strict="controller" in config.roles)
         self.metrics = NodeMetrics(stopwatch)
         self._gate = Gate() if config["quorate.lab.enabled"] else None
-        self._scratch = memoryview(bytearray(config.limits.read_buffer_bytes))
+        self._scratch = scratch_buffer(config.limits.read_buffer_bytes)
         # From `run` on:
         self.replica: Replica | None = None
         self.controller: ControllerRole | None = None
