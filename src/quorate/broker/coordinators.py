@@ -346,7 +346,7 @@ class Hosted(Generic[S]):
             if not effects.records:
                 self._answer_or_hold(effects, moment)
                 return
-            refusal = self._write(effects)
+            refusal = self._write(effects, moment)
             if refusal is None:
                 return
             effects = self.shard.append_refused(effects, refusal, moment)
@@ -365,7 +365,7 @@ class Hosted(Generic[S]):
         """Whether something was applied and is not committed yet."""
         return self._batch is not None or bool(self._held)
 
-    def _write(self, effects: Effects) -> ErrorCode | None:
+    def _write(self, effects: Effects, moment: Moment) -> ErrorCode | None:
         """Applies the records of a step, to be written when this turn of the loop ends; or why not."""
         partition = self.partition
         leading = partition.leading
@@ -373,10 +373,10 @@ class Hosted(Generic[S]):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if len(leading.isr) < partition.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS
-        encoded = [log_format.encode(record) for record in effects.records]
-        size_bytes = sum(
-            len(key) + (0 if value is None else len(value)) + _RECORD_OVERHEAD_BYTES for key, value in encoded
-        )
+        encoded = list(map(log_format.encode, effects.records))
+        size_bytes = _RECORD_OVERHEAD_BYTES * len(encoded)
+        for key, value in encoded:
+            size_bytes += len(key) if value is None else len(key) + len(value)
         limit_bytes = partition.config.max_message_bytes
         if HEADER_BYTES + size_bytes > limit_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE
@@ -391,13 +391,12 @@ class Hosted(Generic[S]):
         if batch is None:
             batch = self._batch = _Batch(effects.producer)
             asyncio.get_running_loop().call_soon(self._flush_of, batch)
-        wall_ms = self._host.moment().wall_ms
-        offset = partition.log.end_offset + len(batch.records)
+        first_offset, apply, written = partition.log.end_offset, self.shard.apply, batch.records
         producer_id = NO_PRODUCER_ID if effects.producer is None else effects.producer.id
         for (key, value), record in zip(encoded, effects.records, strict=True):
-            batch.records.append(Record(len(batch.records), wall_ms, key, value))
-            self.shard.apply(record, offset, producer_id)
-            offset += 1
+            delta = len(written)
+            written.append(Record(delta, moment.wall_ms, key, value))
+            apply(record, first_offset + delta, producer_id)
         batch.size_bytes += size_bytes
         batch.steps.append(effects)
         return None

@@ -40,24 +40,27 @@ def _pairs() -> Mapping[int, tuple[type[Record], type[Record]]]:
 
 _PAIRS: Final = _pairs()
 _EXPIRING: Final = 1  # the one version of an offset that says when it expires
-_VERSIONS: Final[Mapping[str, int]] = {"OffsetCommitValue": 3, "GroupMetadataValue": 3}
+_VERSIONS: Final[Mapping[type[Record], int]] = {OffsetCommitValue: 3, group_records.GroupMetadataValue: 3}
 
 
 def value_version(value: Record) -> int:
     """The version that Apache writes: not always the newest one that can be read."""
-    if isinstance(value, OffsetCommitValue) and value.expire_timestamp != _NO_EXPIRY:
+    if value.__class__ is OffsetCommitValue and value.expire_timestamp != _NO_EXPIRY:  # type: ignore[attr-defined]
         return _EXPIRING
-    return _VERSIONS.get(type(value).__name__, 0)
+    return _VERSIONS.get(value.__class__, 0)
 
 
 def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
     """The key and the value of a record; a tombstone has none."""
     key, value = record.key, record.value
-    head = _INT16.pack(key.__key__) + bytes(codec.encode(key, 0))
+    head = bytearray(_INT16.pack(key.__key__))
+    codec.encode_into(head, key, 0)
     if value is None:
-        return head, None
+        return bytes(head), None
     version = value_version(value)
-    return head, _INT16.pack(version) + bytes(codec.encode(value, version))
+    body = bytearray(_INT16.pack(version))
+    codec.encode_into(body, value, version)
+    return bytes(head), bytes(body)
 
 
 def decode(key: Buffer, value: Buffer | None) -> LogRecord | None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from quorate.net.routes import Answer, Handler, NoResponse, RequestContext, RouteTable
@@ -210,47 +209,23 @@ def _measured(
                 settle(context, header, request, answer, local_ms)
             return answer
         times.waited_ms = 0.0
+        parked = clock()
+
+        def answered(running: asyncio.Future[Answer]) -> None:
+            """Something that was waited for is there; unless it was given up, or has failed."""
+            if running.cancelled() or running.exception() is not None:
+                return
+            times.observe(waited_ms, local_ms, (clock() - parked) * 1000)
+            if note is not None:
+                note(header, request, running.result())
+            if settle is not None:
+                settle(context, header, request, running.result(), local_ms)
+
         running = asyncio.ensure_future(answer)
-        running.add_done_callback(
-            partial(_answered, times, clock, note, header, request, waited_ms, local_ms, clock())
-        )
-        if settle is not None:
-            # Before the connection hears of the answer: it has yet to ask for that.
-            running.add_done_callback(partial(_settle, settle, context, header, request, local_ms))
+        running.add_done_callback(answered)  # before the connection hears of it, which has yet to ask
         return running
 
     return handle
-
-
-def _answered(
-    times: RequestTimes,
-    clock: Callable[[], float],
-    note: Note | None,
-    header: RequestHeader,
-    request: Any,
-    waited_ms: float,
-    local_ms: float,
-    begun: float,
-    running: asyncio.Future[Answer],
-) -> None:
-    """Something that was waited for is there; unless it was given up, or has failed."""
-    if running.cancelled() or running.exception() is not None:
-        return
-    times.observe(waited_ms, local_ms, (clock() - begun) * 1000)
-    if note is not None:
-        note(header, request, running.result())
-
-
-def _settle(
-    settle: Settle,
-    context: RequestContext,
-    header: RequestHeader,
-    request: Any,
-    local_ms: float,
-    running: asyncio.Future[Answer],
-) -> None:
-    if not running.cancelled() and running.exception() is None:
-        settle(context, header, request, running.result(), local_ms)
 
 
 def _name(cls: type[Request]) -> str:
