@@ -19,7 +19,7 @@ from quorate.node.logs import set_up as set_up_logs
 from quorate.node.node import Node, NodeFailed
 from quorate.storage.errors import StorageError
 
-__all__ = ["run"]
+__all__ = ["loop_factory", "run"]
 
 _DISK_THREADS = 4
 
@@ -28,7 +28,7 @@ def run(path: str) -> None:
     config = load_config(path)
     set_up_logs(sys.stderr, config["quorate.log.format"], config["quorate.log.level"])
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_run(config))
     except* (StorageError, ConfigError, ImageError, NodeFailed) as group:
         raise _first(group) from None
@@ -36,7 +36,7 @@ def run(path: str) -> None:
         raise ConfigError(f"{path}: {_first(group)}") from None
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     """uvloop where there is one; otherwise the standard loop, which does the same."""
     try:
         import uvloop

@@ -11,26 +11,39 @@ three brokers of a cluster are controllers as well.
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from quorate.node.config import ConfigError, parse_config
+from quorate.node.config import ConfigError, NodeConfig, parse_config
 from quorate.node.config_file import load_config
 from quorate.node.format import format_storage, random_cluster_id
 from quorate.node.host import real_host
 from quorate.storage.meta_properties import load_meta_properties
 from quorate.storage.properties import format_properties
 
-__all__ = ["DEVELOPMENT", "HOST", "NodePlan", "Plan", "make_plan", "read_plan"]
+__all__ = [
+    "DEVELOPMENT",
+    "HOST",
+    "PROFILES",
+    "TESTING",
+    "NodePlan",
+    "Plan",
+    "make_plan",
+    "obtain_plan",
+    "profile_of",
+    "read_plan",
+]
 
 HOST: Final = "127.0.0.1"
 FIRST_CONTROLLER: Final = 101
 COMBINED_MAX: Final = 3
 NODES_MAX: Final = 64
+PORTS: Final = range(10_000, 30_000)  # below those that the system gives to connections
 _FILE: Final = "node.properties"
 _DIRECTORY: Final = re.compile(r"node-(\d+)")
 
@@ -43,9 +56,20 @@ DEVELOPMENT: Final[Mapping[str, str]] = {
     "broker.session.timeout.ms": "3000",
     "group.initial.rebalance.delay.ms": "0",
     "reconnect.backoff.ms": "20",
+    "replica.fetch.backoff.ms": "100",
     "quorate.events.settle.ms": "2000",
 }
 """The development profile: a cluster on one machine need not wait as long as one in a data centre."""
+
+PROFILES: Final[Mapping[str, Mapping[str, str]]] = {"development": DEVELOPMENT, "default": {}}
+
+TESTING: Final[Mapping[str, str]] = {
+    **DEVELOPMENT,
+    "offsets.topic.num.partitions": "4",
+    "quorate.events.publish": "false",  # clusters of tests have the topics that tests give them
+    "quorate.lab.enabled": "true",
+}
+"""What clusters of tests have: small, quick, and to be broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +140,7 @@ def make_plan(
     if brokers < 1 or controllers < 0 or brokers + controllers > NODES_MAX:
         raise ConfigError(f"{brokers} brokers and {controllers} controllers: from 1 to {NODES_MAX} nodes")
     check_ports(port, brokers)
+    directory = directory.resolve()
     broker_ids = range(1, brokers + 1)
     controller_ids = (
         range(FIRST_CONTROLLER, FIRST_CONTROLLER + controllers)
@@ -126,9 +151,8 @@ def make_plan(
     ports = {one: taken.next_for_clients() for one in broker_ids}
     quorum_ports = {one: taken.any() for one in controller_ids}
     voters = ",".join(f"{one}@{HOST}:{quorum_ports[one]}" for one in controller_ids)
-    host = real_host("plan")
-    cluster_id = random_cluster_id(host)
-    nodes = []
+    cluster_id = random_cluster_id(real_host("plan"))
+    nodes, configs = [], []
     for node_id in sorted({*broker_ids, *controller_ids}):
         listeners = {}
         if node_id in ports:
@@ -154,15 +178,70 @@ def make_plan(
             "controller.quorum.voters": voters,
             "log.dirs": str(plan.data),
         }
-        config = parse_config(str(plan.file), values)
-        asyncio.run(format_storage(host, config, cluster_id))
-        plan.file.write_text(format_properties(values), encoding="utf-8")
+        configs.append((plan, values, parse_config(str(plan.file), values)))
+    taken.give_back()
+    asyncio.run(_write(configs, cluster_id))
     return Plan(directory, cluster_id, tuple(nodes))
+
+
+async def _write(nodes: Sequence[tuple[NodePlan, Mapping[str, str], NodeConfig]], cluster_id: str) -> None:
+    """Formats the directories of all nodes. The file of a node comes last: with it the node is there."""
+    host = real_host("plan")
+    for plan, values, config in nodes:
+        await format_storage(host, config, cluster_id)
+        plan.file.write_text(format_properties(values), encoding="utf-8")
+
+
+def obtain_plan(
+    directory: Path,
+    *,
+    brokers: int | None = None,
+    controllers: int | None = None,
+    port: int | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> Plan:
+    """The cluster that a directory has, which must be the one that is asked for; a new one if it has none.
+
+    Numbers that nobody gave are those of the cluster that is there, or one broker without controllers of its
+    own. A directory with something else in it is left alone.
+    """
+    found = read_plan(directory)
+    if found is None:
+        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+            raise ConfigError(f"{directory} has something else in it: give an empty directory, or a new one")
+        return make_plan(
+            directory, brokers=brokers or 1, controllers=controllers or 0, port=port or 0, settings=settings
+        )
+    has_brokers = sum(one.is_broker for one in found.nodes)
+    has_controllers = sum(not one.is_broker for one in found.nodes)
+    if (brokers, controllers) != (None, None) and (brokers or 1, controllers or 0) != (
+        has_brokers,
+        has_controllers,
+    ):
+        raise ConfigError(
+            f"{directory} has a cluster of {has_brokers} brokers and {has_controllers} controllers of its own,"
+            f" not {brokers or 1} and {controllers or 0}: give another directory, or the same numbers"
+        )
+    first = next(one.port for one in found.nodes if one.is_broker)
+    if port and port != first:
+        raise ConfigError(f"{directory} has a cluster whose first port is {first}, not {port}")
+    for node in found.nodes:
+        for address in node.listeners.values():
+            check_ports(int(address.rpartition(":")[2]), 1)
+    return found
+
+
+def profile_of(plan: Plan) -> str:
+    """The profile that a cluster was planned with."""
+    properties = load_config(str(plan.nodes[0].file)).properties
+    key = "controller.quorum.election.timeout.ms"
+    return "development" if properties.get(key) == DEVELOPMENT[key] else "default"
 
 
 def read_plan(directory: Path) -> Plan | None:
     """The cluster that a directory has; None if it has none."""
     nodes, cluster_ids = [], set()
+    directory = directory.resolve()
     for path in sorted(directory.glob("node-*")):
         if not _DIRECTORY.fullmatch(path.name) or not (path / _FILE).exists():
             continue
@@ -186,7 +265,7 @@ def check_ports(port: int, count: int) -> None:
     if not 0 <= port <= 65535 - (count if port else 0):
         raise ConfigError(f"port {port}: allowed is 0 to {65535 - count}")
     if port and not _is_free(port):
-        raise ConfigError(f"port {port} is in use: stop whoever has it, or say --port with another one")
+        raise ConfigError(f"port {port} is in use: stop whoever has it, or ask for another port")
 
 
 def _replication(brokers: int) -> dict[str, str]:
@@ -210,21 +289,31 @@ class _Ports:
         """The next after the first that is free; any, if no first one was asked for."""
         if not self._next:
             return self.any()
-        while not _is_free(self._next):
+        while not self._hold(self._next):
             self._next += 1
         self._next += 1
         return self._next - 1
 
     def any(self) -> int:
-        held = socket.socket()
-        held.bind((HOST, 0))
-        self._held.append(held)
-        port: int = held.getsockname()[1]
-        return port
+        for port in random.SystemRandom().sample(PORTS, 200):
+            if self._hold(port):
+                return port
+        raise ConfigError(f"no port from {PORTS.start} to {PORTS.stop} is free")
 
-    def __del__(self) -> None:
+    def give_back(self) -> None:
         for one in self._held:
             one.close()
+
+    def _hold(self, port: int) -> bool:
+        one = socket.socket()
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            one.bind((HOST, port))
+        except OSError:
+            one.close()
+            return False
+        self._held.append(one)
+        return True
 
 
 def _is_free(port: int) -> bool:
