@@ -6,19 +6,26 @@ could be asked.
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import fields
-from datetime import UTC, datetime
-from typing import Annotated, Any, Final, NamedTuple, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
 
-from quorate.cli.tables import table
-from quorate.client.cluster import Cluster, ClusterSettings
-from quorate.client.errors import Unavailable
+from quorate.cli.asking import (
+    BOOTSTRAP_SERVER,
+    PATIENCE_MS,
+    BootstrapOption,
+    JsonOption,
+    ask,
+    fail,
+    moment_ms,
+    print_json,
+    print_table,
+    time_text,
+)
+from quorate.client.cluster import Cluster
 from quorate.client.fetcher import EARLIEST, LATEST, Fetcher
 from quorate.client.group_admin import Group, Groups, Lag
 from quorate.client.group_offsets import Committed, commit_offsets, committed_offsets
@@ -30,44 +37,39 @@ from quorate.protocol.errors import ApiError, ErrorCode
 __all__ = ["app"]
 
 EVENTS_TOPIC: Final = "__cluster_events"
-REFUSED, NOT_ASKED = 1, 2
-PATIENCE_MS: Final = 10_000
 _HAS_MEMBERS: Final = frozenset(
     {"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
 
 app = typer.Typer(no_args_is_help=True, help="Groups of consumers.")
-T = TypeVar("T")
 
-BootstrapOption = Annotated[str, typer.Option(help="Brokers to begin with: host:port,...")]
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a group.")]
 
 
 @app.command("list")
 def list_groups(
-    bootstrap_server: BootstrapOption = "127.0.0.1:9092",
+    bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
     state: Annotated[list[str] | None, typer.Option(help="Only groups in this state.")] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only classic, or only consumer groups.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """All groups."""
-    found = _ask(bootstrap_server, lambda cluster: Groups(cluster).all(states=state or (), kinds=kind or ()))
+    found = ask(bootstrap_server, lambda cluster: Groups(cluster).all(states=state or (), kinds=kind or ()))
     if as_json:
-        _print_json([one._asdict() for one in found])
+        print_json([one._asdict() for one in found])
         return
     rows = [(one.group, one.kind, one.state, one.protocol_type) for one in found]
-    _print_table(("GROUP", "KIND", "STATE", "TYPE"), rows, "there are no groups")
+    print_table(("GROUP", "KIND", "STATE", "TYPE"), rows, "there are no groups")
 
 
 @app.command("describe")
 def describe(
-    group: GroupArgument, bootstrap_server: BootstrapOption = "127.0.0.1:9092", as_json: JsonOption = False
+    group: GroupArgument, bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER, as_json: JsonOption = False
 ) -> None:
     """A group, its members and what each reads."""
-    found = _ask(bootstrap_server, lambda cluster: Groups(cluster).describe(group))
+    found = ask(bootstrap_server, lambda cluster: Groups(cluster).describe(group))
     if as_json:
-        _print_json(_group_json(found))
+        print_json(_group_json(found))
         return
     epoch = "" if found.epoch is None else f", epoch {found.epoch}"
     print(
@@ -78,36 +80,36 @@ def describe(
         (one.id, one.instance_id, one.client_id, one.host, _places(one.partitions)) for one in found.members
     ]
     if rows:
-        _print_table(("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), rows, "")
+        print_table(("MEMBER", "INSTANCE", "CLIENT", "HOST", "PARTITIONS"), rows, "")
 
 
 @app.command("lag")
 def lag(
-    group: GroupArgument, bootstrap_server: BootstrapOption = "127.0.0.1:9092", as_json: JsonOption = False
+    group: GroupArgument, bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER, as_json: JsonOption = False
 ) -> None:
     """How far a group is behind, partition by partition."""
-    found = _ask(bootstrap_server, lambda cluster: Groups(cluster).lag(group))
+    found = ask(bootstrap_server, lambda cluster: Groups(cluster).lag(group))
     if as_json:
-        _print_json([_lag_json(one) for one in found])
+        print_json([_lag_json(one) for one in found])
         return
     rows = [
         (one.at.topic, one.at.partition, one.committed and one.committed.offset, one.end_offset, one.lag)
         for one in found
     ]
-    _print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), rows, "the group has committed nothing")
+    print_table(("TOPIC", "PARTITION", "COMMITTED", "END", "LAG"), rows, "the group has committed nothing")
 
 
 @app.command("delete")
-def delete(group: GroupArgument, bootstrap_server: BootstrapOption = "127.0.0.1:9092") -> None:
+def delete(group: GroupArgument, bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER) -> None:
     """Deletes a group without members, and what it has committed."""
-    _ask(bootstrap_server, lambda cluster: Groups(cluster).delete(group))
+    ask(bootstrap_server, lambda cluster: Groups(cluster).delete(group))
     print(f"group {group} is deleted")
 
 
 @app.command("reset-offsets")
 def reset_offsets(
     group: GroupArgument,
-    bootstrap_server: BootstrapOption = "127.0.0.1:9092",
+    bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
     topic: Annotated[
         list[str] | None, typer.Option(help="A topic, or topic:partition; all that the group has, if none.")
     ] = None,
@@ -123,12 +125,12 @@ def reset_offsets(
 ) -> None:
     """Where a group goes on. Shows what it would do, unless it is told to do it."""
     target = _target(to_earliest, to_latest, to_offset, shift_by, to_datetime)
-    moves = _ask(bootstrap_server, lambda cluster: _reset(cluster, group, topic or (), target, execute))
+    moves = ask(bootstrap_server, lambda cluster: _reset(cluster, group, topic or (), target, execute))
     if as_json:
-        _print_json([{**one.at._asdict(), "from": one.before, "to": one.after} for one in moves])
+        print_json([{**one.at._asdict(), "from": one.before, "to": one.after} for one in moves])
     else:
         rows = [(one.at.topic, one.at.partition, one.before, one.after) for one in moves]
-        _print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows, "there is nothing to reset")
+        print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows, "there is nothing to reset")
         if rows and not execute:
             print("nothing was changed: say --execute to do it")
 
@@ -136,19 +138,19 @@ def reset_offsets(
 @app.command("why")
 def why(
     group: GroupArgument,
-    bootstrap_server: BootstrapOption = "127.0.0.1:9092",
+    bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
     last: Annotated[int, typer.Option(min=1, help="So many events at most.")] = 50,
     as_json: JsonOption = False,
 ) -> None:
     """Why a group rebalanced: what its coordinators have noted, the newest last."""
-    found = _ask(bootstrap_server, lambda cluster: _events(cluster, group, last))
+    found = ask(bootstrap_server, lambda cluster: _events(cluster, group, last))
     if as_json:
-        _print_json(found)
+        print_json(found)
         return
     if not found:
         print(f"nothing has been noted about group {group}")
     for one in found:
-        print(f"{_time(one['time_ms'])}  {one['line']}")
+        print(f"{time_text(one['time_ms'])}  {one['line']}")
 
 
 # Doing it
@@ -171,13 +173,9 @@ def _target(
     """What the options say, of which there must be one."""
     chosen = [to_earliest, to_latest, to_offset is not None, shift_by is not None, bool(to_datetime)]
     if sum(chosen) != 1:
-        _fail("say one of --to-earliest, --to-latest, --to-offset, --shift-by and --to-datetime", REFUSED)
+        fail("say one of --to-earliest, --to-latest, --to-offset, --shift-by and --to-datetime")
     if to_datetime:
-        try:
-            moment = datetime.fromisoformat(to_datetime)
-        except ValueError:
-            _fail(f"--to-datetime {to_datetime!r}: not a time as in 2026-11-15T12:00:00+00:00", REFUSED)
-        timestamp = int(moment.timestamp() * 1000)
+        timestamp = moment_ms(to_datetime, "--to-datetime")
         return lambda cluster, places: _since(cluster, places, timestamp)
     if to_earliest or to_latest:
         return lambda cluster, places: _listed(cluster, places, EARLIEST if to_earliest else LATEST)
@@ -293,41 +291,7 @@ def _line(event: dict[str, Any]) -> str:
     return line
 
 
-# Asking, and showing
-
-_IN_WORDS: Final = {
-    ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
-    ErrorCode.NON_EMPTY_GROUP: "the group has members: stop them first",
-    ErrorCode.GROUP_AUTHORIZATION_FAILED: "this client may not see that group",
-}
-
-
-def _ask(bootstrap: str, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -> T:
-    async def ask() -> T:
-        async with Cluster(bootstrap, settings=ClusterSettings(deadline_ms=PATIENCE_MS)) as cluster:
-            return await question(cluster)
-
-    try:
-        return asyncio.run(ask())
-    except ApiError as error:
-        _fail(error.message or _IN_WORDS.get(error.code, error.code.name), REFUSED)
-    except Unavailable as error:
-        _fail(str(error), NOT_ASKED)
-    except ValueError as error:
-        _fail(str(error), NOT_ASKED)
-
-
-def _fail(reason: str, status: int) -> NoReturn:
-    print(f"quorate: {reason}", file=sys.stderr)
-    raise typer.Exit(status)
-
-
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2))
-
-
-def _print_table(head: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:
-    print("\n".join(table([head, *rows])) if rows else nothing)
+# Showing
 
 
 def _group_json(found: Group) -> dict[str, Any]:
@@ -372,7 +336,3 @@ def _ranges(numbers: list[int]) -> Iterator[str]:
             yield str(first) if first == previous else f"{first}-{previous}"
             first = number if number is not None else first
         previous = number if number is not None else previous
-
-
-def _time(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(sep=" ", timespec="milliseconds")[:-6]
