@@ -4,7 +4,18 @@ import importlib
 import platform
 import sys
 
-SECTIONS = ("codec", "batches", "net", "quorum", "image", "controller", "broker", "quotas", "groups")
+SECTIONS = (
+    "codec",
+    "batches",
+    "net",
+    "quorum",
+    "image",
+    "controller",
+    "broker",
+    "quotas",
+    "groups",
+    "compaction",
+)
 
 for name in sys.argv[1:] or SECTIONS:
     if name not in SECTIONS:
