@@ -328,7 +328,15 @@ class ConsumerGroup:
         self._members = [_Consumer(f"member-{number:05}") for number in range(len(crowd))]
 
     def rebalance(self) -> float:
-        """All come to an empty group, and send heartbeats until everything is somebody's. Seconds."""
+        """All come to an empty group, are given their parts, and leave, which is not counted. Seconds."""
+        took = self.settle()
+        for one in self._members:
+            one.epoch = -1
+        self._crowd.ask([self._heartbeat(one) for one in self._members], CONSUMER_VERSION)
+        return took
+
+    def settle(self) -> float:
+        """All come, and send heartbeats until everything is somebody's. Seconds."""
         for one in self._members:
             one.epoch, one.owned = 0, {}
         began = time.perf_counter()
@@ -340,11 +348,7 @@ class ConsumerGroup:
             if owned == self._partitions and len({one.epoch for one in self._members}) == 1:
                 break
             assert rounds < 200, f"{owned} partitions are owned"
-        took = time.perf_counter() - began
-        for one in self._members:
-            one.epoch = -1
-        self._crowd.ask([self._heartbeat(one) for one in self._members], CONSUMER_VERSION)
-        return took
+        return time.perf_counter() - began
 
     def _beat(self) -> None:
         requests = [self._heartbeat(one) for one in self._members]

@@ -116,12 +116,17 @@ def _heartbeats(sides: dict[str, Nodes]) -> Iterator[Row | str]:
         yield _against("heartbeats per CPU second, 10 groups", found, 0, _rate)
         yield from _against_bare(sides["Quorate"], crowds["Quorate"], few["Quorate"], times)
         many = {name: [one.heartbeat() for one in groups_of_one(crowds[name], GROUPS)] for name in sides}
-        large = {}
+        large, new = {}, {}
         for name, one in sides.items():
             crowd = stack.enter_context(Crowd(one.port_of(1), LARGE))
             group = ClassicGroup(crowd, "large", PARTITIONS)
             group.rebalance()
             large[name] = [member.heartbeat() for member in group.members]
+            consumers = ConsumerGroup(stack.enter_context(Crowd(one.port_of(1), 100)), "new", PARTITIONS)
+            consumers.settle()
+            new[name] = consumers.heartbeats()
+        found_new = best(ROUNDS, *(partial(costs, name, new[name]) for name in sides))
+        yield _against("heartbeats per CPU second, consumer protocol, 100 members", found_new, 0, _rate)
         for what, frames in ((f"{GROUPS:,} groups", many), (f"one group of {LARGE} members", large)):
             more = best(ROUNDS, *(partial(costs, name, frames[name]) for name in sides))
             yield _against(f"heartbeats per CPU second, {what}", more, 0, _rate)

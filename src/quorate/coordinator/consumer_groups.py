@@ -22,8 +22,10 @@ from quorate.coordinator.consumer import (
     heartbeat,
 )
 from quorate.coordinator.consumer_describe import describe_missing
-from quorate.coordinator.consumer_rules import rules_of
-from quorate.coordinator.effects import LogRecord, Ticket
+from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
+from quorate.coordinator.consumer_settled import is_settled
+from quorate.coordinator.deadlines import Deadlines
+from quorate.coordinator.effects import Caller, LogRecord, Ticket
 from quorate.coordinator.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
     ConsumerGroupMemberMetadataKey,
@@ -34,15 +36,19 @@ from quorate.coordinator.group_records import (
     ConsumerGroupTargetAssignmentMetadataKey,
 )
 from quorate.coordinator.migration import group_tombstones
-from quorate.coordinator.step import Step, Timer
+from quorate.coordinator.settings import GroupSettings
+from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.topics_view import Topics, TopicsView
 from quorate.protocol.api.groups import (
     ConsumerGroupDescribeResponse,
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     HeartbeatRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
     SyncGroupRequest,
 )
+from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Record
 
 __all__ = ["CONSUMER_KEYS", "ConsumerGroups", "ConsumerKey"]
@@ -74,6 +80,9 @@ class ConsumerGroups:
         self._new: dict[str, ConsumerGroup] = {}  # whose first records are about to be appended
         self._topics: TopicsView = Topics()
         self._configs: dict[str, Mapping[str, str]] = {}
+        self._rules: tuple[GroupSettings, ConsumerRules] | None = (
+            None  # of groups that have none of their own
+        )
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
         return iter(self._groups.values())
@@ -177,6 +186,31 @@ class ConsumerGroups:
     def sync(self, group: ConsumerGroup, ticket: Ticket, request: SyncGroupRequest, step: Step) -> None:
         classic_in_consumer.sync(group, ticket, request, self._around(group.group_id, step), step)
 
+    def settled_heartbeat(
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        caller: Caller,
+        settings: GroupSettings,
+        deadlines: Deadlines[Timer],
+        now_ms: float,
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """The answer to a member that has nothing to say and nothing to be told; None if that is not so."""
+        group = self._groups.get(request.group_id)
+        if group is None or not is_settled(group, request, caller):
+            return None
+        rules = self._rules_of(request.group_id, settings)
+        timer = group.timer(TimerKind.MEMBER_SESSION, request.member_id)
+        if not deadlines.push_back(timer, now_ms + rules.session_timeout_ms):
+            return None
+        return ConsumerGroupHeartbeatResponse(
+            throttle_time_ms=0,
+            error_code=ErrorCode.NONE,
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            heartbeat_interval_ms=rules.heartbeat_interval_ms,
+            assignment=None,
+        )
+
     def member_heartbeat(
         self, group: ConsumerGroup, ticket: Ticket, request: HeartbeatRequest, step: Step
     ) -> None:
@@ -188,4 +222,13 @@ class ConsumerGroups:
         return classic_in_consumer.leave(group, leaving, self._around(group.group_id, step), step)
 
     def _around(self, group_id: str, step: Step) -> Surroundings:
-        return Surroundings(self._topics, rules_of(step.settings, self._configs.get(group_id)))
+        return Surroundings(self._topics, self._rules_of(group_id, step.settings))
+
+    def _rules_of(self, group_id: str, settings: GroupSettings) -> ConsumerRules:
+        """Groups without a configuration of their own share one answer."""
+        overrides = self._configs.get(group_id)
+        if overrides is not None:
+            return rules_of(settings, overrides)
+        if self._rules is None or self._rules[0] is not settings:
+            self._rules = settings, rules_of(settings)
+        return self._rules[1]

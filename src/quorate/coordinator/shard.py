@@ -53,6 +53,7 @@ from quorate.protocol.api.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -316,11 +317,17 @@ class GroupShard:
 
     # Consumer groups
 
+    def settled_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: float
+    ) -> ConsumerGroupHeartbeatResponse | None:
+        """The answer to a member that lives, from which nothing follows. None: ask the whole step."""
+        return self._consumer.settled_heartbeat(request, caller, self._settings, self._deadlines, now_ms)
+
     def consumer_group_heartbeat(
         self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, caller: Caller, moment: Moment
     ) -> Effects:
         step = self._step(moment)
-        hearing = Hearing(ticket, request, caller, self._new_id())
+        hearing = Hearing(ticket, request, caller, "" if request.member_id else self._new_id())
         self._consumer.heartbeat(hearing, self._classic.get(request.group_id), step)
         self._adopt(request.group_id)
         return step.effects()

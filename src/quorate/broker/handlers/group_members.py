@@ -53,7 +53,7 @@ class GroupMembers:
             Route(SyncGroupRequest, self._handler(GroupShard.sync)),
             Route(HeartbeatRequest, self._heartbeat),
             Route(LeaveGroupRequest, self._handler(GroupShard.leave)),
-            Route(ConsumerGroupHeartbeatRequest, self._handler(GroupShard.consumer_group_heartbeat)),
+            Route(ConsumerGroupHeartbeatRequest, self._consumer_heartbeat),
         ]
 
     def _handler(self, step: Step[Any]) -> Callable[..., Answer | Awaitable[Answer]]:
@@ -77,6 +77,19 @@ class GroupMembers:
             # Whether it is a member will be known soon; it is not to give up its partitions for that.
             answer.error_code = ErrorCode.NONE
         return answer
+
+    def _consumer_heartbeat(
+        self, context: RequestContext, header: RequestHeader, request: ConsumerGroupHeartbeatRequest
+    ) -> Answer | Awaitable[Answer]:
+        group_id = request.group_id
+        if self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
+            hosted = self._groups.active(group_id)
+            if hosted is not None:
+                caller = caller_of(context, header.request_api_version)
+                answer = hosted.shard.settled_heartbeat(request, caller, self._broker.now_ms())
+                if answer is not None:
+                    return answer
+        return self._ask(context, header, request, GroupShard.consumer_group_heartbeat)
 
     def _ask(
         self, context: RequestContext, header: RequestHeader, request: Any, step: Step[Any]
