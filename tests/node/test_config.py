@@ -92,7 +92,7 @@ def test_a_key_that_changes_nothing_here_is_a_warning():
 
 def test_a_key_that_can_change_while_the_node_runs_is_checked():
     assert parsed(log_cleaner_threads="2").warnings == ()
-    with pytest.raises(ConfigError, match="log.cleaner.threads=many: allowed is a number from 0 on"):
+    with pytest.raises(ConfigError, match=r"log\.cleaner\.threads=many: allowed is a number from 0 on"):
         parsed(log_cleaner_threads="many")
 
 

@@ -110,9 +110,7 @@ class Forwarding:
         self._own_view = own_view
 
     def routes(self) -> list[Route]:
-        return [
-            Route(one, self._forward_and_show if one in _SHOWN else self.forward) for one in _AS_THEY_ARE
-        ]
+        return [Route(one, self._forward_and_show if one in _SHOWN else self.forward) for one in _AS_THEY_ARE]
 
     async def _forward_and_show(
         self, context: RequestContext, header: RequestHeader, request: Request
