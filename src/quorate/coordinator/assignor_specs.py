@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from quorate.coordinator.consumer_members import Partitions
+from quorate.coordinator.consumer_members import NO_PARTITIONS, Partitions
 from quorate.protocol.types import Uuid
 
 __all__ = ["Claims", "MemberSpec", "claims_of"]
@@ -14,13 +14,12 @@ Claims = dict[str, dict[Uuid, list[int]]]
 """Sorted partitions, by member and topic."""
 
 
-@dataclass(frozen=True, slots=True)
-class MemberSpec:
+class MemberSpec(NamedTuple):
     """A member as an assignor sees it."""
 
     topic_ids: frozenset[Uuid]
     """The topics it subscribes to."""
-    current: Partitions = field(default_factory=dict)
+    current: Partitions = NO_PARTITIONS
     """What it shall have so far."""
     instance_id: str | None = None
 

@@ -1,15 +1,21 @@
-"""The uniform assignor where all members subscribe to the same topics."""
+"""The uniform assignor where all members subscribe to the same topics.
+
+A group is assigned anew whenever somebody comes or goes, and hardly anything changes then: only those who
+have too much or too little are looked at partition by partition, and all others keep what they have as it is.
+"""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from quorate.coordinator.assignor_specs import Claims, MemberSpec, claims_of
+from quorate.coordinator.assignor_specs import MemberSpec, claims_of
 from quorate.coordinator.consumer_members import Partitions
 from quorate.protocol.types import Uuid
 
 __all__ = ["assign_same"]
+
+Taken = dict[Uuid, set[int]]
 
 
 def assign_same(
@@ -25,40 +31,84 @@ def assign_same(
     topic_ids = sorted(
         topic_id for topic_id in next(iter(members.values())).topic_ids if topic_id in partition_counts
     )
-    claims, taken = claims_of(members, partition_counts)
-    quotas = _quotas(claims, sum(partition_counts[topic_id] for topic_id in topic_ids))
+    kept, taken = _kept(members, topic_ids, partition_counts)
+    sizes = {member_id: sum(map(len, held.values())) for member_id, held in kept.items()}
+    least, extra = divmod(sum(partition_counts[topic_id] for topic_id in topic_ids), len(kept))
+    favoured = set(_favoured(sizes, least, extra))
     free = [
         (topic_id, partition)
         for topic_id in topic_ids
+        if len(taken[topic_id]) < partition_counts[topic_id]
         for partition in range(partition_counts[topic_id])
-        if partition not in taken.get(topic_id, ())
+        if partition not in taken[topic_id]
     ]
+    changed: dict[str, dict[Uuid, list[int]]] = {}
     rooms: deque[tuple[str, int]] = deque()
-    for member_id, claim in claims.items():
-        size = sum(map(len, claim.values()))
-        if size > quotas[member_id]:
-            free += _given_up(claim, size - quotas[member_id])
-        elif size < quotas[member_id]:
-            rooms.append((member_id, quotas[member_id] - size))
+    for member_id, size in sizes.items():
+        room = least - size + (member_id in favoured)
+        if room:
+            held = kept[member_id]
+            changed[member_id] = claim = {topic_id: sorted(held[topic_id]) for topic_id in sorted(held)}
+            if room > 0:
+                rooms.append((member_id, room))
+            else:
+                free += _given_up(claim, -room)
     for topic_id, partition in sorted(free):
         member_id, room = rooms.popleft()
-        claims[member_id].setdefault(topic_id, []).append(partition)
+        changed[member_id].setdefault(topic_id, []).append(partition)
         if room > 1:
             rooms.append((member_id, room - 1))
-    return {
+    for member_id, claim in changed.items():
+        kept[member_id] = {topic_id: frozenset(partitions) for topic_id, partitions in claim.items()}
+    return kept
+
+
+def _kept(
+    members: Mapping[str, MemberSpec], topic_ids: Iterable[Uuid], partition_counts: Mapping[Uuid, int]
+) -> tuple[dict[str, Partitions], Taken]:
+    """What each member may keep if it can, and the same by topic: all that it has, in most cases."""
+    held = {member_id: members[member_id].current for member_id in sorted(members)}
+    taken = _undisputed(held.values(), topic_ids, partition_counts)
+    if taken is not None:
+        return held, taken
+    claims, claimed = claims_of(members, partition_counts)
+    found: dict[str, Partitions] = {
         member_id: {topic_id: frozenset(partitions) for topic_id, partitions in claim.items()}
         for member_id, claim in claims.items()
     }
+    return found, {topic_id: claimed.get(topic_id, set()) for topic_id in topic_ids}
 
 
-def _quotas(claims: Claims, total: int) -> dict[str, int]:
-    least, extra = divmod(total, len(claims))
-    quotas = dict.fromkeys(claims, least)
-    sizes = {member_id: sum(map(len, claim.values())) for member_id, claim in claims.items()}
-    # The sort is stable: among equals, the order of the ids decides.
-    for member_id in sorted(claims, key=lambda member_id: sizes[member_id] <= least)[:extra]:
-        quotas[member_id] += 1
-    return quotas
+def _undisputed(
+    held: Iterable[Partitions], topic_ids: Iterable[Uuid], partition_counts: Mapping[Uuid, int]
+) -> Taken | None:
+    """What everybody has together, if nobody has what another has, or what there is not."""
+    parts: dict[Uuid, list[frozenset[int]]] = {topic_id: [] for topic_id in topic_ids}
+    for one in held:
+        for topic_id, partitions in one.items():
+            if topic_id not in parts or not partitions:
+                return None
+            parts[topic_id].append(partitions)
+    taken: Taken = {}
+    for topic_id, some in parts.items():
+        together: set[int] = set().union(*some)
+        if len(together) != sum(map(len, some)):
+            return None
+        if together and not 0 <= min(together) <= max(together) < partition_counts[topic_id]:
+            return None
+        taken[topic_id] = together
+    return taken
+
+
+def _favoured(sizes: Mapping[str, int], least: int, extra: int) -> list[str]:
+    """Who gets one more than the others: first those who have it already; among equals, by their ids."""
+    if not extra:
+        return []
+    have_it = [member_id for member_id, size in sizes.items() if size > least]
+    if len(have_it) >= extra:
+        return have_it[:extra]
+    others = [member_id for member_id, size in sizes.items() if size <= least]
+    return have_it + others[: extra - len(have_it)]
 
 
 def _given_up(claim: dict[Uuid, list[int]], count: int) -> list[tuple[Uuid, int]]:

@@ -1,4 +1,4 @@
-"""The short way of heartbeats to consumer groups: from members that have what they shall have, and say nothing.
+"""The short way of heartbeats to consumer groups: of members that have what they shall, and say nothing.
 
 Nearly every heartbeat is one. Nothing is to be decided then: the member lives, and is told its epoch.
 """

@@ -72,7 +72,7 @@ def compute_target(
     written = [
         records.target_assignment(state.group_id, member_id, target[member_id])
         for member_id in sorted(target)
-        if state.targets.get(member_id) != target[member_id]
+        if (before := state.targets.get(member_id)) is not target[member_id] and before != target[member_id]
     ]
     written.append(records.target_epoch(state.group_id, epoch, wall_ms))
     return TargetAssignment(epoch, target[heard.member_id], written)
