@@ -45,6 +45,11 @@ class MemberProcess:
         return states[-1][2] if states else frozenset()
 
     @property
+    def possessions(self) -> list[frozenset[int]]:
+        """What it had, one after the other."""
+        return [_numbers(words[1]) for words in self.lines if words[0] == "has"]
+
+    @property
     def generation(self) -> int:
         return self.states[-1][0]
 

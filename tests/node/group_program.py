@@ -3,6 +3,7 @@
     python group_program.py SERVERS GROUP TOPIC PROTOCOL SESSION_MS [INSTANCE]
 
     is 3 consumer-1 0,2     what is its own, at which generation or epoch, and under which id
+    has 0,2                 what has just become its own, or - if that is nothing
     got 17                  a record, by its value; it is committed after it was printed
     failed NAME             something that a user would be told
 
@@ -18,10 +19,19 @@ from quorate.client.errors import Unavailable
 from quorate.client.fetcher import FetcherSettings, Reset
 from quorate.client.group_consumer import GroupConsumer, GroupConsumerSettings, GroupProtocol
 from quorate.client.membership import MembershipSettings
+from quorate.client.metadata import TopicPartition
 from quorate.protocol.errors import ApiError
 
 POLL_MS = 100
 DEADLINE_MS = 60_000
+
+
+def in_words(owned: frozenset[TopicPartition]) -> str:
+    return ",".join(str(at.partition) for at in sorted(owned)) or "-"
+
+
+def tell(owned: frozenset[TopicPartition]) -> None:
+    print("has", in_words(owned))
 
 
 async def take_part(
@@ -42,7 +52,7 @@ async def take_part(
     patient = ClusterSettings(deadline_ms=DEADLINE_MS)
     async with (
         Cluster(servers, settings=patient) as cluster,
-        GroupConsumer(cluster, group, [topic], settings) as consumer,
+        GroupConsumer(cluster, group, [topic], settings, when_assigned=tell) as consumer,
     ):
         said = None
         while not is_over.is_set():
@@ -53,8 +63,7 @@ async def take_part(
                 await consumer.commit()
             except (ApiError, Unavailable) as error:
                 print("failed", error.code.name if isinstance(error, ApiError) else type(error).__name__)
-            owned = ",".join(str(at.partition) for at in sorted(consumer.assignment)) or "-"
-            state = consumer.generation, consumer.member_id, owned
+            state = consumer.generation, consumer.member_id, in_words(consumer.assignment)
             if state != said:
                 print("is", *state)
                 said = state
