@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
+from bench.broker_baselines import Baseline
 from bench.broker_nodes import ApacheCommands, Nodes, QuorateCommands, cpu_seconds, why_no_apache
 from bench.broker_sizes import best
 from bench.broker_wire import Wire
@@ -143,16 +144,30 @@ def _against_bare(ours: Nodes, crowd: Crowd, frames: Sequence[bytes], times: int
     if compiler is None:
         yield "  a bare server is left out: there is no C compiler (cc)"
         return
-    with _Bare(compiler) as bare, Crowd(bare.port, CONNECTIONS) as other:
+    with (
+        _Bare(compiler) as bare,
+        Crowd(bare.port, CONNECTIONS) as other,
+        Baseline("echo", BUILD) as echo,
+        Crowd(echo.port, CONNECTIONS) as third,
+    ):
 
         def costs(pid: int, who: Crowd) -> tuple[float]:
             before = cpu_seconds(pid)
             sent = who.rounds(frames, times)
             return ((cpu_seconds(pid) - before) / sent,)
 
-        (mine,), (base,) = best(ROUNDS, lambda: costs(ours.pid, crowd), lambda: costs(bare.pid, other))
+        (mine,), (base,), (python,) = best(
+            ROUNDS,
+            lambda: costs(ours.pid, crowd),
+            lambda: costs(bare.pid, other),
+            lambda: costs(echo.pid, third),
+        )
         note = f"{mine * 1e6:.1f} and {base * 1e6:.1f} us"
         yield Row("CPU of a heartbeat: ours / a bare epoll server in C", mine / base, BARE_AT_MOST, note=note)
+        note = f"{python * 1e6:.1f} us"
+        yield Row(
+            "  the same of an echo server in Python, on the same loop as ours", python / base, note=note
+        )
 
 
 class _Bare:

@@ -204,6 +204,10 @@ class Hosted(Generic[S]):
         self._timer_ms = inf  # what it is set to
         self._loading: asyncio.Task[None] | None = None
 
+    @property
+    def is_active(self) -> bool:
+        return self.state is State.ACTIVE
+
     # Its life
 
     def load(self) -> None:

@@ -54,6 +54,7 @@ class Groups:
             logger=logging.getLogger(f"quorate.groups.{settings.broker_id}"),
             when_loaded=self._catch_up,
         )
+        self._recent: dict[str, Hosted[GroupShard]] = {}  # who coordinates groups that were asked for
         self._known: dict[str, int] = {}  # hashes of groups, which are asked for again and again
 
     def _make_shard(self) -> GroupShard:
@@ -84,6 +85,8 @@ class Groups:
     def follow(self, image: ClusterImage, touched: Touched | None) -> None:
         """The cluster has changed in these places; without them, everything may be different."""
         changed = self.topics.replace(image) if touched is None else self.topics.update(touched)
+        if touched is None or touched.topics_added or touched.has_partitions:
+            self._recent.clear()  # with more partitions, groups are elsewhere
         configured = image.configs if touched is None else touched.configs
         for group_id in [name for kind, name in configured if kind == GROUP]:
             for hosted in self.shards:
@@ -111,8 +114,15 @@ class Groups:
         return self.shards.active(self.partition_of(group_id))
 
     def active(self, group_id: str) -> Hosted[GroupShard] | None:
-        """The coordinator of a group, if it is here and serves."""
-        return self.shards.find(self.partition_of(group_id))
+        """The coordinator of a group, if it is here and serves. Heartbeats ask for it again and again."""
+        hosted = self._recent.get(group_id)
+        if hosted is None or not hosted.is_active:
+            hosted = self.shards.find(self.partition_of(group_id))
+            if hosted is not None:
+                if len(self._recent) >= _HASHES_MAX:
+                    self._recent.clear()
+                self._recent[group_id] = hosted
+        return hosted
 
     def leader_of(self, group_id: str) -> int | None:
         """The broker that coordinates a group; -1 while nobody does; None if the topic does not exist."""
