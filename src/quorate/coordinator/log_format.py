@@ -45,7 +45,7 @@ _VERSIONS: Final[Mapping[type[Record], int]] = {OffsetCommitValue: 3, group_reco
 
 def value_version(value: Record) -> int:
     """The version that Apache writes: not always the newest one that can be read."""
-    if value.__class__ is OffsetCommitValue and value.expire_timestamp != _NO_EXPIRY:  # type: ignore[attr-defined]
+    if value.__class__ is OffsetCommitValue and value.expire_timestamp != _NO_EXPIRY:
         return _EXPIRING
     return _VERSIONS.get(value.__class__, 0)
 
