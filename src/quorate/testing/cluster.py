@@ -4,15 +4,14 @@
         producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
 
 The nodes are inside the caller's process, on one event loop in a thread of its own, or each in a process of
-its own (`mode="processes"`), where they can also be killed, paused and partitioned. The data is in a temporary
-directory that goes with the cluster, or in `data`, which another cluster may start with again.
+its own (`mode="processes"`), where they can also be killed, paused and partitioned. The data is in a
+temporary directory that goes with the cluster, or in `data`, which another cluster may start with again.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +20,7 @@ from typing import Any, Final, Literal, Protocol, Self, TypeVar
 from urllib.parse import quote
 
 from quorate.testing.control import ClusterError, Launched, State, ask_admin, launch, wait_until
-from quorate.testing.plan import TESTING, Plan, obtain_plan
-from quorate.testing.threads import ThreadedNodes
+from quorate.testing.profiles import TESTING
 
 __all__ = ["Cluster", "ClusterError", "ClusterNode"]
 
@@ -71,10 +69,15 @@ class Cluster:
             raise ValueError(f"mode={mode!r}: allowed is threads or processes")
         self.mode = mode
         self.timeout_s = timeout
-        self._numbers = {"brokers": brokers, "controllers": controllers, "port": port}
-        self._settings = {**TESTING, **(settings or {})}
+        self._wanted: dict[str, Any] = {
+            "brokers": brokers,
+            "controllers": controllers,
+            "port": port,
+            "settings": {**TESTING, **(settings or {})},
+        }
         self._data = None if data is None else Path(data)
-        self._plan: Plan | None = None
+        self._directory: Path | None = None
+        self._facts: State = {}  # what it was at the start: what does not change is in it
         self._nodes: _Nodes | None = None
         self._cuts: list[tuple[frozenset[int], frozenset[int]]] = []
 
@@ -90,18 +93,13 @@ class Cluster:
     def start(self) -> None:
         """What entering the block does."""
         assert self._nodes is None, "a cluster that runs is not started"
-        directory = self._data or Path(tempfile.mkdtemp(prefix="quorate-"))
+        self._directory = self._data or Path(tempfile.mkdtemp(prefix="quorate-"))
         try:
-            # In a thread of its own, because the caller may be on an event loop.
-            self._plan = plan = _in_thread(
-                lambda: obtain_plan(directory, settings=self._settings, **self._numbers)
-            )
-            self._nodes = ThreadedNodes(plan) if self.mode == "threads" else launch(plan.directory)
+            self._nodes = self._make_nodes(self._directory)
+            self._facts = self._nodes.state()
             self.wait_until_ready()
         except BaseException:
             self.close()
-            if self._data is None:
-                shutil.rmtree(directory, ignore_errors=True)
             raise
 
     def close(self) -> None:
@@ -109,34 +107,43 @@ class Cluster:
         nodes, self._nodes = self._nodes, None
         if nodes is not None:
             nodes.end()
-        if self._data is None and self._plan is not None:
-            shutil.rmtree(self._plan.directory, ignore_errors=True)
+        if self._data is None and self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
         self._cuts.clear()
+
+    def _make_nodes(self, directory: Path) -> _Nodes:
+        if self.mode == "processes":
+            return launch(directory, self._wanted)
+        from quorate.testing.threads import ThreadedNodes  # loads what a node needs
+
+        return ThreadedNodes(directory, self._wanted)
 
     # What it is
 
     @property
     def bootstrap_servers(self) -> str:
-        return self._planned.bootstrap_servers
+        return str(self._fact("bootstrap_servers"))
 
     @property
     def bootstrap_controllers(self) -> str:
-        return self._planned.bootstrap_controllers
+        return str(self._fact("bootstrap_controllers"))
 
     @property
     def cluster_id(self) -> str:
-        return self._planned.cluster_id
+        return str(self._fact("cluster_id"))
 
     @property
     def directory(self) -> Path:
-        return self._planned.directory
+        self._fact("nodes")
+        assert self._directory is not None
+        return self._directory
 
     @property
     def nodes(self) -> list[ClusterNode]:
         return [_node(one) for one in self._started.state()["nodes"]]
 
     def node(self, node_id: int) -> ClusterNode:
-        self._planned.node(node_id)
+        self._listeners_of(node_id)
         return next(one for one in self.nodes if one.id == node_id)
 
     def ask(self, node_id: int, path: str) -> dict[str, Any]:
@@ -159,12 +166,7 @@ class Cluster:
 
     def start_node(self, node_id: int) -> None:
         """Starts a node that does not run, and does not wait for it."""
-        self._planned.node(node_id)
-        nodes = self._started
-        if isinstance(nodes, Launched):
-            nodes.order("start", node_id)
-        else:
-            nodes.start(node_id)
+        self._started.start(node_id)
         self._cut_again(node_id)
 
     def kill(self, node_id: int) -> None:
@@ -179,11 +181,11 @@ class Cluster:
         self._processes("resume").order("resume", node_id)
 
     def partition(self, *sides: Iterable[int]) -> None:
-        """Cuts the network between groups of nodes, on top of what is cut; clients still reach all of them."""
+        """Cuts the network between groups of nodes, besides what is cut; clients still reach them all."""
         self._processes("partition")
         groups = [frozenset(side) for side in sides]
         for node_id in frozenset().union(*groups):
-            self._planned.node(node_id)
+            self._listeners_of(node_id)
         self._cuts += [(mine, others) for index, mine in enumerate(groups) for others in groups[index + 1 :]]
         for node_id in sorted(frozenset().union(*groups)):
             self._tell_cuts(node_id)
@@ -210,11 +212,16 @@ class Cluster:
 
     # How
 
-    @property
-    def _planned(self) -> Plan:
-        if self._plan is None:
+    def _fact(self, name: str) -> Any:
+        if name not in self._facts:
             raise ClusterError("the cluster has not been started")
-        return self._plan
+        return self._facts[name]
+
+    def _listeners_of(self, node_id: int) -> list[str]:
+        nodes = {one["id"]: one for one in self._fact("nodes")}
+        if node_id not in nodes:
+            raise ClusterError(f"there is no node {node_id}: the nodes are {', '.join(map(str, nodes))}")
+        return list(nodes[node_id]["listeners"].values())
 
     @property
     def _started(self) -> _Nodes:
@@ -239,9 +246,7 @@ class Cluster:
         others: set[int] = set()
         for one, other in self._cuts:
             others |= other if node_id in one else one if node_id in other else set()
-        addresses = sorted(
-            address for other in others for address in self._planned.node(other).listeners.values()
-        )
+        addresses = sorted(address for other in others for address in self._listeners_of(other))
         node = self.node(node_id)
         if node.admin is None:
             return  # one that does not run is cut off when it starts
@@ -253,6 +258,7 @@ class _Nodes(Protocol):
     """What `ThreadedNodes` and `Launched` have in common."""
 
     def state(self) -> State: ...
+    def start(self, node_id: int) -> None: ...
     def restart(self, node_id: int, timeout_s: float) -> None: ...
     def stop(self, node_id: int, timeout_s: float) -> None: ...
     def wait_until_ready(self, timeout_s: float, *node_ids: int) -> object: ...
@@ -272,21 +278,3 @@ def _node(state: State) -> ClusterNode:
         admin=state["admin"],
         data=Path(state["data"]),
     )
-
-
-def _in_thread(make: Callable[[], T]) -> T:
-    found: list[T] = []
-    failed: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            found.append(make())
-        except BaseException as error:
-            failed.append(error)
-
-    thread = threading.Thread(target=run, name="quorate-plan")
-    thread.start()
-    thread.join()
-    if failed:
-        raise failed[0]
-    return found[0]

@@ -16,27 +16,32 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from quorate.testing.launcher import CONTROL_SOCKET, LINE_BYTES_MAX, LOCK_FILE, STATE_FILE, lock
+from quorate.testing.places import (
+    CONTROL_SOCKET,
+    LINE_BYTES_MAX,
+    LOG_FILE,
+    STATE_FILE,
+    has_something_else,
+    holder_of,
+)
 
 __all__ = [
     "ClusterError",
     "Control",
     "Launched",
     "ask_admin",
-    "holder_of",
     "launch",
     "read_state",
     "started",
     "wait_until",
 ]
 
-LOG_FILE: Final = "launcher.log"
 LINES_QUOTED: Final = 12
 _POLL_S: Final = 0.02
 _ORDER_S: Final = 30.0
@@ -85,11 +90,15 @@ class Control:
         ids = ", ".join(str(one["id"]) for one in state["nodes"])
         raise ClusterError(f"there is no node {node_id}: the nodes are {ids}")
 
+    def start(self, node_id: int) -> None:
+        """Starts a node that does not run, and does not wait for it."""
+        self.order("start", node_id)
+
     def restart(self, node_id: int, timeout_s: float) -> None:
         """Stops a node in order if it runs, and starts it; returns when it can be used."""
         if self.node(node_id)["pid"] is not None:
             self.stop(node_id, timeout_s)
-        self.order("start", node_id)
+        self.start(node_id)
         self.wait_until_ready(timeout_s, node_id)
 
     def stop(self, node_id: int, timeout_s: float) -> None:
@@ -143,15 +152,21 @@ class Launched(Control):
         """Until it takes orders."""
         deadline = time.monotonic() + timeout_s
         while True:
-            with contextlib.suppress(OSError), _address(self.directory) as address:
-                with socket.socket(socket.AF_UNIX) as connection:
-                    connection.connect(address)
-                    return self.state()
+            if self._is_listening():
+                return self.state()
             if self.process.poll() is not None:
                 raise ClusterError(_last_line(self.directory / LOG_FILE))
             if time.monotonic() > deadline:
                 raise ClusterError(f"the launcher of {self.directory} has not started in {timeout_s:g} s")
             time.sleep(_POLL_S)
+
+    def _is_listening(self) -> bool:
+        try:
+            with socket.socket(socket.AF_UNIX) as connection, _address(self.directory) as address:
+                connection.connect(address)
+        except OSError:
+            return False
+        return True
 
     def end(self, timeout_s: float = _END_S) -> None:
         """Stops everything, brokers first; returns when it is over."""
@@ -173,11 +188,20 @@ class Launched(Control):
             self.process.wait()
 
 
-def launch(directory: Path, timeout_s: float = 60.0) -> Launched:
-    """Starts a launcher for the cluster that a directory has; returns when it takes orders."""
+def launch(directory: Path, wanted: Mapping[str, Any] | None = None, timeout_s: float = 60.0) -> Launched:
+    """Starts a launcher for the cluster that a directory has, or that is `wanted` there: see
+    `plan.obtain_plan`. Returns when it takes orders. `ClusterError` with one line if that cannot be."""
+    holder = holder_of(directory)
+    if holder is not None:
+        raise ClusterError(f"{directory} is in use: process {holder} runs the cluster that it has")
+    if has_something_else(directory):
+        raise ClusterError(
+            f"{directory} has something else in it than a cluster: give an empty directory, or a new one"
+        )
+    directory.mkdir(parents=True, exist_ok=True)
     with (directory / LOG_FILE).open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "quorate.testing.launcher", str(directory)],
+            [sys.executable, "-m", "quorate.testing.launcher", str(directory), json.dumps(wanted or {})],
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
@@ -200,18 +224,6 @@ def started(directory: Path) -> Iterator[Launched]:
         yield launched
     finally:
         launched.end()
-
-
-def holder_of(directory: Path) -> int | None:
-    """The process that has launched the cluster of a directory, if it lives."""
-    if not (directory / LOCK_FILE).exists():
-        return None
-    mine = lock(directory)
-    if mine is not None:
-        mine.close()
-        return None
-    text = (directory / LOCK_FILE).read_text(encoding="utf-8").strip()
-    return int(text) if text.isdigit() else 0
 
 
 def read_state(directory: Path) -> State | None:

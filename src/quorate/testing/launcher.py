@@ -3,18 +3,18 @@
 It imports what nodes need once and forks them, so that each is there in milliseconds and shares that memory.
 It has one thread and no event loop, because neither survives a fork; every node makes a loop of its own.
 
-    python -m quorate.testing.launcher DIRECTORY
+    python -m quorate.testing.launcher DIRECTORY [WANTED]
 
+The directory has a cluster, or gets one, as WANTED says: JSON with what `plan.obtain_plan` takes.
 What runs stands in `DIRECTORY/cluster.json`, replaced whenever it changes. Orders come over the socket
 `DIRECTORY/control.sock`, one line of JSON each, and each is answered by one line: `{"do": "kill", "id": 1}`.
 A node that dies is not started again by itself. The launcher ends, and the nodes with it, when it is told to
 (by an order or SIGTERM), or when whoever started it is gone: the end of its standard input says so. Told a
-second time, it no longer waits for nodes to leave in order. One directory has one launcher: see `lock`.
+second time, it no longer waits for nodes to leave in order. One directory has one launcher: see `places`.
 """
 
 from __future__ import annotations
 
-import fcntl
 import gc
 import json
 import os
@@ -28,14 +28,11 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 from quorate.testing.child import Child
-from quorate.testing.plan import Plan, read_plan
+from quorate.testing.places import CONTROL_SOCKET, LINE_BYTES_MAX, LOCK_FILE, STATE_FILE, holder_of, lock
+from quorate.testing.plan import Plan, obtain_plan, profile_of
 
-__all__ = ["CONTROL_SOCKET", "LOCK_FILE", "STATE_FILE", "lock", "main"]
+__all__ = ["main"]
 
-STATE_FILE: Final = "cluster.json"
-CONTROL_SOCKET: Final = "control.sock"
-LOCK_FILE: Final = "launcher.lock"
-LINE_BYTES_MAX: Final = 64 << 10
 STOP_S_MAX: Final = 30.0  # for a node to leave in order, before it is killed
 _LOOK_S: Final = 0.02  # between looks at nodes while somebody waits for them
 _REST_S: Final = 0.5  # and otherwise
@@ -46,6 +43,7 @@ class Launcher:
 
     def __init__(self, plan: Plan, locked: TextIO, run_node: Callable[[str], None]) -> None:
         self._plan = plan
+        self._profile = profile_of(plan)
         self._run_node = run_node
         self._children = {one.id: Child(one) for one in plan.nodes}
         self._selector = selectors.DefaultSelector()
@@ -218,6 +216,7 @@ class Launcher:
             "ready": not self._told_to_end and all(child.is_ready for child in children),
             "mode": "kraft",
             "cluster_id": plan.cluster_id,
+            "profile": self._profile,
             "bootstrap_servers": plan.bootstrap_servers,
             "bootstrap_controllers": plan.bootstrap_controllers,
             "launcher": os.getpid(),
@@ -240,33 +239,22 @@ class Refusal(Exception):  # noqa: N818
     """An order that cannot be carried out."""
 
 
-def lock(directory: Path) -> TextIO | None:
-    """The lock of a directory, held until the file is closed; None if another process has it."""
-    file = (directory / LOCK_FILE).open("a+", encoding="utf-8")
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        file.close()
-        return None
-    file.truncate(0)
-    file.write(f"{os.getpid()}\n")
-    file.flush()
-    return file
-
-
 def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     directory = Path(sys.argv[1]).resolve()
     locked = lock(directory)
     if locked is None:
-        sys.exit(f"quorate: {directory} is in use by another process")
+        sys.exit(f"quorate: {directory} is in use by process {holder_of(directory)}")
     gc.disable()
+    from quorate.node.config import ConfigError
     from quorate.node.process import run
+    from quorate.storage.errors import StorageError
     from quorate.testing.warm import warm_up
 
-    plan = read_plan(directory)
-    if plan is None:
-        sys.exit(f"quorate: there is no cluster in {directory}")
+    try:
+        plan = obtain_plan(directory, **json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}"))
+    except (ConfigError, StorageError) as error:
+        sys.exit(f"quorate: {error}")
     warm_up()
     gc.collect()
     gc.freeze()

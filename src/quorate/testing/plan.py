@@ -25,12 +25,11 @@ from quorate.node.format import format_storage, random_cluster_id
 from quorate.node.host import real_host
 from quorate.storage.meta_properties import load_meta_properties
 from quorate.storage.properties import format_properties
+from quorate.testing.places import NODE_FILE, has_something_else
+from quorate.testing.profiles import DEVELOPMENT
 
 __all__ = [
-    "DEVELOPMENT",
     "HOST",
-    "PROFILES",
-    "TESTING",
     "NodePlan",
     "Plan",
     "make_plan",
@@ -44,32 +43,7 @@ FIRST_CONTROLLER: Final = 101
 COMBINED_MAX: Final = 3
 NODES_MAX: Final = 64
 PORTS: Final = range(10_000, 30_000)  # below those that the system gives to connections
-_FILE: Final = "node.properties"
 _DIRECTORY: Final = re.compile(r"node-(\d+)")
-
-DEVELOPMENT: Final[Mapping[str, str]] = {
-    "controller.quorum.election.timeout.ms": "200",
-    "controller.quorum.election.backoff.max.ms": "100",
-    "controller.quorum.fetch.timeout.ms": "1000",
-    "controller.quorum.retry.backoff.ms": "20",
-    "broker.heartbeat.interval.ms": "200",
-    "broker.session.timeout.ms": "3000",
-    "group.initial.rebalance.delay.ms": "0",
-    "reconnect.backoff.ms": "20",
-    "replica.fetch.backoff.ms": "100",
-    "quorate.events.settle.ms": "2000",
-}
-"""The development profile: a cluster on one machine need not wait as long as one in a data centre."""
-
-PROFILES: Final[Mapping[str, Mapping[str, str]]] = {"development": DEVELOPMENT, "default": {}}
-
-TESTING: Final[Mapping[str, str]] = {
-    **DEVELOPMENT,
-    "offsets.topic.num.partitions": "4",
-    "quorate.events.publish": "false",  # clusters of tests have the topics that tests give them
-    "quorate.lab.enabled": "true",
-}
-"""What clusters of tests have: small, quick, and to be broken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +58,7 @@ class NodePlan:
 
     @property
     def file(self) -> Path:
-        return self.directory / _FILE
+        return self.directory / NODE_FILE
 
     @property
     def data(self) -> Path:
@@ -207,7 +181,7 @@ def obtain_plan(
     """
     found = read_plan(directory)
     if found is None:
-        if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
+        if has_something_else(directory):
             raise ConfigError(f"{directory} has something else in it: give an empty directory, or a new one")
         return make_plan(
             directory, brokers=brokers or 1, controllers=controllers or 0, port=port or 0, settings=settings
@@ -219,8 +193,8 @@ def obtain_plan(
         has_controllers,
     ):
         raise ConfigError(
-            f"{directory} has a cluster of {has_brokers} brokers and {has_controllers} controllers of its own,"
-            f" not {brokers or 1} and {controllers or 0}: give another directory, or the same numbers"
+            f"{directory} has a cluster of {has_brokers} brokers and {has_controllers} controllers of its"
+            f" own, not {brokers or 1} and {controllers or 0}: give another directory, or the same numbers"
         )
     first = next(one.port for one in found.nodes if one.is_broker)
     if port and port != first:
@@ -243,9 +217,9 @@ def read_plan(directory: Path) -> Plan | None:
     nodes, cluster_ids = [], set()
     directory = directory.resolve()
     for path in sorted(directory.glob("node-*")):
-        if not _DIRECTORY.fullmatch(path.name) or not (path / _FILE).exists():
+        if not _DIRECTORY.fullmatch(path.name) or not (path / NODE_FILE).exists():
             continue
-        config = load_config(str(path / _FILE))
+        config = load_config(str(path / NODE_FILE))
         listeners = {one.name: f"{one.host}:{one.port}" for one in config["listeners"]}
         port = int(next(iter(listeners.values())).rpartition(":")[2])
         nodes.append(NodePlan(config.node_id, config.roles, port, listeners, path))

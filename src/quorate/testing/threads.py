@@ -11,16 +11,19 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from quorate.node.config import ConfigError
 from quorate.node.config_file import load_config
 from quorate.node.host import real_host
 from quorate.node.node import Node
 from quorate.node.process import loop_factory
+from quorate.storage.errors import StorageError
 from quorate.testing.control import ClusterError, State
-from quorate.testing.plan import HOST, NodePlan, Plan
+from quorate.testing.plan import HOST, NodePlan, Plan, obtain_plan
 
 __all__ = ["ThreadedNodes"]
 
@@ -34,18 +37,19 @@ T = TypeVar("T")
 class ThreadedNodes:
     """The nodes of a plan, started. `end` is to be called whatever happens."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, directory: Path, wanted: Mapping[str, Any]) -> None:
+        """As `control.launch`. The caller may be on an event loop, so the plan is made on ours."""
         logging.getLogger("quorate").addHandler(
             logging.NullHandler()
         )  # what is heard is for the caller to say
-        self._plan = plan
         self._nodes: dict[int, Node] = {}
         self._running: dict[int, asyncio.Task[None]] = {}
         self._executor = ThreadPoolExecutor(_DISK_THREADS, "quorate-disk")
         self._loop = (loop_factory() or asyncio.new_event_loop)()
         self._thread = threading.Thread(target=self._run_loop, name="quorate", daemon=True)
+        self._plan = self._planned(directory, wanted)
         self._thread.start()
-        for one in plan.nodes:
+        for one in self._plan.nodes:
             self.start(one.id)
 
     def start(self, node_id: int) -> None:
@@ -80,8 +84,14 @@ class ThreadedNodes:
             time.sleep(_POLL_S)
 
     def state(self) -> State:
-        nodes = [self._described(one) for one in self._plan.nodes]
-        return {"ready": all(one["ready"] for one in nodes), "nodes": nodes}
+        nodes, plan = [self._described(one) for one in self._plan.nodes], self._plan
+        return {
+            "ready": all(one["ready"] for one in nodes),
+            "cluster_id": plan.cluster_id,
+            "bootstrap_servers": plan.bootstrap_servers,
+            "bootstrap_controllers": plan.bootstrap_controllers,
+            "nodes": nodes,
+        }
 
     def end(self) -> None:
         """Brokers first, then what is left."""
@@ -98,6 +108,23 @@ class ThreadedNodes:
             self._executor.shutdown()
 
     # On the loop
+
+    def _planned(self, directory: Path, wanted: Mapping[str, Any]) -> Plan:
+        plans: list[Plan] = []
+        errors: list[Exception] = []
+
+        def plan() -> None:
+            try:
+                plans.append(obtain_plan(directory, **wanted))
+            except (ConfigError, StorageError) as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=plan, name="quorate-plan")
+        thread.start()
+        thread.join()
+        if not plans:
+            raise ClusterError(str(errors[0]) if errors else "the cluster was not planned")
+        return plans[0]
 
     def _run_loop(self) -> None:
         asyncio.set_event_loop(self._loop)
