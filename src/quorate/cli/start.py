@@ -2,7 +2,7 @@
 
 Nodes start often, in tests above all, and their users wait for them. So `quorate node FILE` does without the
 other commands and the parser of all command lines, which take as long as the node itself; and what a node
-imports is not searched for garbage, neither then nor later.
+imports is not searched for garbage, neither then nor later. `quorate up` does without the other commands too.
 """
 
 from __future__ import annotations
@@ -20,6 +20,10 @@ def main() -> None:
     is_node = len(arguments) == _NODE_ARGUMENTS and arguments[1] == "node"
     if is_node and not arguments[2].startswith("-"):
         _run_node(arguments[2])
+    elif arguments[1:2] == ["up"]:
+        from quorate.cli.up import app as up_app
+
+        up_app(arguments[2:], prog_name="quorate up")
     else:
         from quorate.cli.main import app
 

@@ -6,6 +6,7 @@
 | `/v1/brokers`                | all brokers                                        | every controller      |
 | `/v1/brokers/{id}`           | one broker                                         | every controller      |
 | `/v1/brokers/{id}/why`       | what keeps it fenced                               | the active controller |
+| `/v1/partitions`             | how many there are, and how many lack something    | every controller      |
 | `/v1/preflight/stop?ids=1,2` | what would happen if these nodes were stopped      | the active controller |
 | `/v1/broker`                 | its state, its epoch, its replicas                 | every broker          |
 | `/v1/events?from=N&limit=M`  | what this node had to say; without `from` the last | every node            |
@@ -40,7 +41,7 @@ from quorate.node.admin_view import ActiveState, AdminView, BrokerView
 from quorate.node.event_journal import EventJournal
 from quorate.node.host import Host
 from quorate.node.logs import LEVELS, UnknownLoggerError, levels, set_level
-from quorate.node.metrics import NodeMetrics
+from quorate.node.metrics import NodeMetrics, count_partitions
 from quorate.storage.errors import StorageError
 from quorate.storage.whole_files import store_whole
 
@@ -248,6 +249,7 @@ class AdminRoutes:
             "/v1/brokers": self._brokers,
             "/v1/brokers/{id}": self._broker,
             "/v1/brokers/{id}/why": self._why,
+            "/v1/partitions": self._partitions,
             "/v1/preflight/stop": self._preflight_stop,
             **self._every.table(),
         }
@@ -304,6 +306,21 @@ class AdminRoutes:
         if broker_id not in active.image.brokers:
             raise HttpError(404, standing.explanation)
         return HttpResponse.json(standing.to_json())
+
+    async def _partitions(self, _params: _Params, _query: _Params) -> HttpResponse:
+        image, under_replicated = self._view.image, 0
+        for block in image.partitions.blocks.values():
+            replicas = (block.replicas[: block.end] >= 0).sum(axis=1)
+            under_replicated += int((np.bitwise_count(block.isr[: block.end]) < replicas).sum())
+        counts = count_partitions(image)
+        return HttpResponse.json(
+            {
+                **self._source(),
+                "total": counts.partitions,
+                "leaderless": counts.offline,
+                "under_replicated": under_replicated,
+            }
+        )
 
     async def _preflight_stop(self, _params: _Params, query: _Params) -> HttpResponse:
         texts = [text for text in query.get("ids", "").split(",") if text]

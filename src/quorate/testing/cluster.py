@@ -198,6 +198,16 @@ class Cluster:
             if self.node(node_id).admin is not None:
                 self._tell_cuts(node_id)
 
+    def repair(self) -> None:
+        """Takes back whatever was done to it: all nodes run, reach each other, and are ready."""
+        self.heal()
+        for one in self.nodes:
+            if one.state == "paused":
+                self.resume(one.id)
+            elif one.state != "running":
+                self.start_node(one.id)
+        self.wait_until_ready()
+
     # Waiting
 
     def wait_until(
