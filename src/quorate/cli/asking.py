@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from datetime import UTC, datetime
@@ -45,12 +46,14 @@ PATIENCE_MS: Final = 10_000
 BOOTSTRAP_SERVER: Final = "127.0.0.1:9092"
 
 T = TypeVar("T")
+_SETTINGS: Final = ClusterSettings(deadline_ms=PATIENCE_MS, unknown_topic_wait_ms=1000)
 
 BootstrapOption = Annotated[
     str, typer.Option("--bootstrap-server", metavar="HOST:PORT,...", help="Brokers to begin with.")
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
+_ONLY_A_NAME: Final = re.compile(r"[\w ]+ '[^']*'")
 _IN_WORDS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
     ErrorCode.TOPIC_ALREADY_EXISTS: "it exists already",
@@ -69,7 +72,7 @@ def ask(bootstrap: str, question: Callable[[Cluster], Coroutine[Any, Any, T]]) -
     """
 
     async def in_cluster() -> T:
-        async with Cluster(bootstrap, settings=ClusterSettings(deadline_ms=PATIENCE_MS)) as cluster:
+        async with Cluster(bootstrap, settings=_SETTINGS) as cluster:
             await _find(cluster, bootstrap)
             return await question(cluster)
 
@@ -82,6 +85,8 @@ def run(answering: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(answering)
     except ApiError as error:
         fail(in_words(error), REFUSED)
+    except BrokenPipeError:
+        raise  # that is our own output
     except (ConnectionError, ValueError) as error:
         fail(str(error), NOT_ASKED)
 
@@ -96,11 +101,15 @@ async def _find(cluster: Cluster, bootstrap: str) -> None:
 
 
 def in_words(error: ApiError) -> str:
-    """What a refusal means: what the broker says, or what its code stands for, or both."""
-    meaning = _IN_WORDS.get(error.code)
+    """What a refusal means: what the broker says, and what its code stands for if that is only a name.
+
+    >>> in_words(ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'orders'"))
+    "topic 'orders': there is no such topic or partition"
+    """
+    meaning = _IN_WORDS.get(error.code, error.code.name)
     if not error.message:
-        return meaning or error.code.name
-    return error.message if meaning is None or meaning in error.message else f"{error.message}: {meaning}"
+        return meaning
+    return f"{error.message}: {meaning}" if _ONLY_A_NAME.fullmatch(error.message) else error.message
 
 
 def fail(reason: str, status: int = REFUSED) -> NoReturn:

@@ -77,7 +77,7 @@ def why(
 
 @preflight_app.command("stop")
 def preflight_stop(
-    node_ids: Annotated[list[int], typer.Argument(min=0, metavar="ID...", help="Brokers and controllers.")],
+    node_ids: Annotated[list[int], typer.Argument(min=0, metavar="ID", help="Brokers and controllers.")],
     admin: AdminOption = "",
     config: ConfigOption = None,
     as_json: JsonOption = False,

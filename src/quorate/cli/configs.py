@@ -89,7 +89,7 @@ def describe(
 def put(
     kind: KindArgument,
     name: NameArgument,
-    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE...", help="What it shall be.")],
+    settings: Annotated[list[str], typer.Argument(metavar="KEY=VALUE", help="What it shall be.")],
     bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
 ) -> None:
     """Sets keys; others stay as they are."""
@@ -102,7 +102,7 @@ def put(
 def delete(
     kind: KindArgument,
     name: NameArgument,
-    keys: Annotated[list[str], typer.Argument(metavar="KEY...", help="What shall no longer be set.")],
+    keys: Annotated[list[str], typer.Argument(metavar="KEY", help="What shall no longer be set.")],
     bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
 ) -> None:
     """Takes back what was set; what is set elsewhere counts then."""

@@ -8,7 +8,21 @@ from typing import Annotated
 import typer
 
 from quorate import __version__
-from quorate.cli import brokers, cluster_tour, configs, groups, lab, protocol, quorum, storage
+from quorate.cli import (
+    brokers,
+    cluster_tour,
+    configs,
+    consume,
+    groups,
+    lab,
+    lab_nodes,
+    produce,
+    protocol,
+    quorum,
+    storage,
+    topics,
+    up,
+)
 from quorate.cli.failures import errors_as_one_line, fail
 from quorate.node import process
 
@@ -27,6 +41,12 @@ app.add_typer(lab_app, name="lab")
 app.add_typer(brokers.app, name="brokers")
 app.add_typer(groups.app, name="groups")
 app.add_typer(configs.app, name="configs")
+app.command("up")(up.up)
+for command in lab_nodes.COMMANDS:
+    lab_app.command(command.__name__)(command)
+app.add_typer(topics.app, name="topics")
+app.command("produce")(produce.produce)
+app.command("consume")(consume.consume)
 
 
 @app.callback(invoke_without_command=True)

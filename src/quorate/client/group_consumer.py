@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from types import TracebackType
@@ -105,6 +105,10 @@ class GroupConsumer:
         """The generation of a classic group, or our epoch in a consumer group."""
         return self._membership.member.generation
 
+    def position(self, at: tuple[str, int]) -> int | None:
+        """The offset of the next record that `fetch` gives out of a partition of ours; None if not known."""
+        return self._fetcher.position(at) if TopicPartition(*at) in self._reading else None
+
     async def fetch(self, *, timeout_ms: float | None = None) -> list[Fetched]:
         """Records of partitions that are ours; nothing if none come in time. Takes part in rebalances."""
         self._done = self._positions()
@@ -125,10 +129,12 @@ class GroupConsumer:
             if found or (deadline is not None and loop.time() >= deadline):
                 return found
 
-    async def commit(self) -> None:
-        """Commits everything that was given out. Raises `ApiError` if it is not ours to commit any more."""
-        offsets = self._positions()
-        await commit_offsets(self._cluster, self._group, offsets, self._membership.member)
+    async def commit(self, offsets: Mapping[TopicPartition, Committed] | None = None) -> None:
+        """Commits everything that was given out, or these places in partitions of ours. Raises `ApiError` if
+        it is not ours to commit any more."""
+        wanted = self._positions() if offsets is None else offsets
+        await commit_offsets(self._cluster, self._group, wanted, self._membership.member)
+        self._done |= wanted  # so that leaving does not go back
 
     async def close(self) -> None:
         """Commits as at a revocation, leaves the group, and ends."""
