@@ -30,6 +30,7 @@ from quorate.protocol.api.security import (
 )
 from quorate.protocol.api.transactions import DescribeProducersRequest, DescribeProducersResponse
 from quorate.protocol.batch import Record, build
+from quorate.protocol.errors import ErrorCode
 
 pytestmark = pytest.mark.processes
 
@@ -132,11 +133,19 @@ def test_topics_configurations_and_credentials(cluster: Inherited):
 def producers(cluster: BrokerProcesses, topic: str, partition: int) -> dict[int, tuple[int, int]]:
     """Epoch and last sequence of those that a leader remembers."""
     asked = DescribeProducersRequest.TopicRequest(name=topic, partition_indexes=[partition])
-    found = cluster.ask_broker(cluster.leader_of(topic, partition), DescribeProducersRequest(topics=[asked]))
-    assert isinstance(found, DescribeProducersResponse)
-    (answer,) = found.topics[0].partitions
-    assert answer.error_code == 0
-    return {one.producer_id: (one.producer_epoch, one.last_sequence) for one in answer.active_producers}
+
+    def ask() -> dict[int, tuple[int, int]] | None:
+        """Nothing if the leader was another one by the time that it was asked."""
+        leader = cluster.leader_of(topic, partition)
+        found = cluster.ask_broker(leader, DescribeProducersRequest(topics=[asked]))
+        assert isinstance(found, DescribeProducersResponse)
+        (answer,) = found.topics[0].partitions
+        if answer.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            return None
+        assert answer.error_code == 0
+        return {one.producer_id: (one.producer_epoch, one.last_sequence) for one in answer.active_producers}
+
+    return cluster.wait(f"the leader of {topic}-{partition} to tell its producers", ask)
 
 
 def test_a_batch_that_is_sent_again_is_known(cluster: Inherited):
