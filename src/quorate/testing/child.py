@@ -31,6 +31,7 @@ class Child:
         self.state = STOPPED
         self.status: int | None = None  # with which it ended
         self.is_expected_to_end = False
+        self.is_hurried = False
         self.is_ready = False
         self._admin: str | None = None  # as it stands in the file, of this life
 
@@ -51,7 +52,7 @@ class Child:
     def start(self, run_node: Callable[[str], None], close_files: Callable[[], None]) -> None:
         """Forks. `close_files` closes what belongs to the parent alone."""
         assert not self.is_alive
-        self.status, self.is_expected_to_end, self.is_ready = None, False, False
+        self.status, self.is_expected_to_end, self.is_hurried, self.is_ready = None, False, False, False
         self._address_file.unlink(missing_ok=True)  # of a life that was ended without mercy
         parent = os.getpid()
         pid = os.fork()
@@ -63,6 +64,11 @@ class Child:
         self.is_expected_to_end = True
         self.send(signal.SIGTERM)
         self.resume()
+
+    def hurry(self) -> None:
+        """Told a second time, a broker does not wait for controllers to let it go."""
+        self.is_hurried = True
+        self.send(signal.SIGTERM)
 
     def send(self, number: int) -> None:
         assert self.pid is not None

@@ -179,7 +179,10 @@ class Launched(Control):
             self.end_at_once()
 
     def end_at_once(self) -> None:
-        """Kills all nodes."""
+        """Does not wait for nodes to leave in order."""
+        assert self.process.stdin is not None
+        with contextlib.suppress(OSError):
+            self.process.stdin.close()
         self.process.terminate()
         try:
             self.process.wait(10)

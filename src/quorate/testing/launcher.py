@@ -193,11 +193,14 @@ class Launcher:
 
     def _go_on_ending(self) -> None:
         """Brokers first, so that controllers are there to let them go; then the controllers."""
-        if any(child.is_alive for child in self._leaving):
-            if time.monotonic() > self._leave_until:
-                for child in self._leaving:
-                    if child.is_alive:
-                        child.send(signal.SIGKILL)
+        waited_for = [child for child in self._leaving if child.is_alive]
+        if waited_for:
+            is_late = time.monotonic() > self._leave_until
+            for child in waited_for:
+                if is_late:
+                    child.send(signal.SIGKILL)
+                elif child.plan.is_broker and not child.is_hurried and not self._has_quorum():
+                    child.hurry()
             return
         alive = [child for child in self._children.values() if child.is_alive]
         brokers = [one for one in alive if one.plan.is_broker and not one.plan.is_controller]
@@ -206,6 +209,11 @@ class Launcher:
         self._leave_until = time.monotonic() + STOP_S_MAX
         for child in self._leaving:
             child.stop()
+
+    def _has_quorum(self) -> bool:
+        """Whether so many controllers are left that they can let a broker go."""
+        voters = [child for child in self._children.values() if child.plan.is_controller]
+        return 2 * sum(child.is_alive for child in voters) > len(voters)
 
     # What is so
 
