@@ -252,7 +252,9 @@ def abort_and_commit(servers):
     for ends_well in (True, False, True):
         producer.begin_transaction()
         for at in range(20):
-            producer.produce(TOPIC, f"{ends_well} {at}", f"t{at}", partition=0, timestamp=BEGAN_MS + 7000 + at)
+            producer.produce(
+                TOPIC, f"{ends_well} {at}", f"t{at}", partition=0, timestamp=BEGAN_MS + 7000 + at
+            )
         if ends_well:
             producer.commit_transaction(30)
         else:
