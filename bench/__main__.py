@@ -15,6 +15,7 @@ SECTIONS = (
     "quotas",
     "groups",
     "compaction",
+    "startup",
 )
 
 for name in sys.argv[1:] or SECTIONS:
