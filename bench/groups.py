@@ -280,7 +280,7 @@ def _quorum_leader(nodes: Nodes) -> int:
     topic = DescribeQuorumRequest.TopicData
     asked = topic(topic_name="__cluster_metadata", partitions=[topic.PartitionData(partition_index=0)])
     with Wire(nodes.port_of(1)) as wire:
-        answer: Any = wire.ask(DescribeQuorumRequest(topics=[asked]), 1)
+        answer: Any = wire.ask(DescribeQuorumRequest(topics=[asked]), 2)
     return int(answer.topics[0].partitions[0].leader_id)
 
 
