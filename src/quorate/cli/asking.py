@@ -34,6 +34,7 @@ __all__ = [
     "listed",
     "moment_ms",
     "pairs",
+    "pretty_json",
     "print_json",
     "print_table",
     "run",
@@ -53,6 +54,7 @@ BootstrapOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
+_LIST: Final = re.compile(r"\[\s+([\w\s\"',.:/@+-]*?)\s+\]")
 _ONLY_A_NAME: Final = re.compile(r"[\w ]+ '[^']*'")
 _IN_WORDS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
@@ -151,7 +153,18 @@ def moment_ms(text: str, option: str) -> int:
 
 
 def print_json(value: object) -> None:
-    print(json.dumps(value, indent=2))
+    print(pretty_json(value))
+
+
+def pretty_json(value: object) -> str:
+    """JSON for people too: what is in each other is indented, and lists of numbers and names are one line.
+
+    >>> print(pretty_json({"replicas": [1, 2, 3]}))
+    {
+      "replicas": [1, 2, 3]
+    }
+    """
+    return _LIST.sub(lambda list_: f"[{' '.join(list_[1].split())}]", json.dumps(value, indent=2))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:

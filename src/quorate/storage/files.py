@@ -31,6 +31,7 @@ __all__ = [
     "File",
     "Files",
     "MeasuresSpace",
+    "ReadOnlyFiles",
     "RealFiles",
     "RemovesDirectories",
     "Space",
@@ -225,6 +226,15 @@ class RealFiles:
             file.close()
             return None
         return file
+
+
+class ReadOnlyFiles(RealFiles):
+    """The same, for who only looks: at a copy that must not change, or at files of a node that runs."""
+
+    def open(self, path: str, *, create: bool = False) -> File:
+        assert not create, "who only looks makes no files"
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return _RealFile(path, descriptor, self._executor, self._open_files)
 
 
 def _lock(descriptor: int) -> None:
