@@ -16,6 +16,7 @@ from quorate.cli import (
     groups,
     lab,
     lab_nodes,
+    metadata,
     produce,
     protocol,
     quorum,
@@ -45,6 +46,7 @@ app.command("up")(up.up)
 for command in lab_nodes.COMMANDS:
     lab_app.command(command.__name__)(command)
 app.add_typer(topics.app, name="topics")
+app.add_typer(metadata.app, name="metadata")
 app.command("produce")(produce.produce)
 app.command("consume")(consume.consume)
 
