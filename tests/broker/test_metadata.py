@@ -521,9 +521,7 @@ def test_internal_topics_have_settings_of_their_own(cluster):
         configs = {one.name: one.value for one in topic.configs}
         assert (topic.num_partitions, topic.replication_factor) == (50, 3)
         assert configs["cleanup.policy"] == "compact"
-        few = replace(
-            asked.broker.settings, offsets_topic_partitions=2, offsets_topic_replication_factor=1
-        )
+        few = replace(asked.broker.settings, offsets_topic_partitions=2, offsets_topic_replication_factor=1)
         small = TopicCreation(few, forwarder)
         small.begin(["__consumer_offsets"], ANN)
         await idle()
