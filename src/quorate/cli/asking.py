@@ -33,6 +33,7 @@ __all__ = [
     "in_words",
     "listed",
     "moment_ms",
+    "nobody_answered",
     "pairs",
     "pretty_json",
     "print_json",
@@ -98,8 +99,13 @@ async def _find(cluster: Cluster, bootstrap: str) -> None:
         await cluster.refresh()
     except Unavailable as error:
         reasons = str(error).partition("(")[2].rpartition(")")[0]
-        why = "" if "Connect call failed" in reasons else f" ({reasons})"
-        raise Unavailable(f"no broker answered at {bootstrap}; is the cluster up?{why}") from None
+        raise nobody_answered("broker", bootstrap, reasons) from None
+
+
+def nobody_answered(whom: str, where: str, reasons: str) -> Unavailable:
+    """What to say of it; the reasons only if there is more to them than that nobody is there."""
+    why = "" if "Connect call failed" in reasons else f" ({reasons})"
+    return Unavailable(f"no {whom} answered at {where}; is the cluster up?{why}")
 
 
 def in_words(error: ApiError) -> str:

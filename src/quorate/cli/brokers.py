@@ -1,4 +1,5 @@
-"""Asking controllers about brokers, over their admin endpoints.
+"""Brokers. Controllers know most about them and are asked over their admin endpoints; what any broker knows,
+of whatever make, is asked by the protocol.
 
 The exit status is 0 for an answer, 1 for a bad one (there is no such broker; to stop these nodes is not
 safe), and 2 if nobody could be asked.
@@ -7,16 +8,17 @@ safe), and 2 if nobody could be asked.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
 import typer
 
+from quorate.cli import broker_answers
+from quorate.cli.asking import BOOTSTRAP_SERVER, NOT_ASKED, JsonOption, fail
 from quorate.cli.tables import table
 from quorate.node.admin import ADDRESS_FILE
 from quorate.node.config import ConfigError
@@ -27,23 +29,41 @@ __all__ = ["app", "ask"]
 TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 64 << 20
 EXAMPLES_SHOWN = 5
-UNSAFE, NOT_ASKED = 1, 2
+UNSAFE = 1
 
-app = typer.Typer(no_args_is_help=True, help="Brokers, as the controllers know them.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Brokers: their state, and why it is so.")
 preflight_app = typer.Typer(no_args_is_help=True, help="What something would do, before it is done.")
 app.add_typer(preflight_app, name="preflight")
 
-AdminOption = Annotated[str, typer.Option(help="Admin endpoints of controllers: http://host:port,...")]
-ConfigOption = Annotated[
-    list[str] | None, typer.Option("-c", "--config", help="The configuration of a controller that runs here.")
+AdminOption = Annotated[
+    str, typer.Option(metavar="HTTP://HOST:PORT,...", help="Asks admin endpoints of controllers.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
+ServerOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        metavar="HOST:PORT,...",
+        help=f"Asks brokers; {BOOTSTRAP_SERVER} if nothing is said.",
+    ),
+]
+ConfigOption = Annotated[
+    list[str] | None,
+    typer.Option("-c", "--config", metavar="FILE", help="Asks the controller that runs here."),
+]
 BrokerArgument = Annotated[int, typer.Argument(min=0, metavar="ID", help="The id of a broker.")]
 
 
 @app.command("list")
-def list_brokers(admin: AdminOption = "", config: ConfigOption = None, as_json: JsonOption = False) -> None:
-    """All brokers: their state, what they lead, and when they were last heard of."""
+def list_brokers(
+    bootstrap_server: ServerOption = "",
+    admin: AdminOption = "",
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """All brokers: their state, what they lead, and, if controllers are asked, when they were heard of."""
+    if not admin and not config:
+        broker_answers.show_brokers(bootstrap_server or BOOTSTRAP_SERVER, as_json=as_json)
+        return
     with _errors_as_one_line():
         answer = ask(_addresses(admin, config), "/v1/brokers")
         _print(answer, as_json, _shown_list)
@@ -52,11 +72,15 @@ def list_brokers(admin: AdminOption = "", config: ConfigOption = None, as_json: 
 @app.command("describe")
 def describe_broker(
     broker_id: BrokerArgument,
+    bootstrap_server: ServerOption = "",
     admin: AdminOption = "",
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Everything that is known about one broker."""
+    """Everything about one broker: its settings and directories, or what controllers know of it."""
+    if not admin and not config:
+        broker_answers.show_broker(bootstrap_server or BOOTSTRAP_SERVER, broker_id, as_json=as_json)
+        return
     with _errors_as_one_line():
         answer = ask(_addresses(admin, config), f"/v1/brokers/{broker_id}")
         _print(answer, as_json, _shown_broker)
@@ -176,14 +200,9 @@ def _errors_as_one_line(refused: int = 1) -> Iterator[None]:
     try:
         yield
     except (CouldNotAsk, ConfigError) as error:
-        _fail(str(error), NOT_ASKED)
+        fail(str(error), NOT_ASKED)
     except Refused as error:
-        _fail(str(error), refused)
-
-
-def _fail(reason: str, status: int) -> NoReturn:
-    print(f"quorate: {reason}", file=sys.stderr)
-    raise typer.Exit(status)
+        fail(str(error), refused)
 
 
 # What a person reads

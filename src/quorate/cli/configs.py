@@ -26,7 +26,7 @@ __all__ = ["SOURCES", "UNSAID", "app", "config_text"]
 
 EVERYBODY: Final = "-"  # in place of the id of a broker
 
-app = typer.Typer(no_args_is_help=True, help="Configurations, and what they are worth.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Configurations, and what they are worth.")
 
 SOURCES: Final = {
     1: "topic",

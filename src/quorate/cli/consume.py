@@ -26,7 +26,7 @@ from quorate.client.offsets import list_offsets
 from quorate.protocol.batch import Record
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["consume"]
+__all__ = ["app"]
 
 _WAIT_MS: Final = 500
 _COMMIT_EVERY_S: Final = 5.0
@@ -40,6 +40,10 @@ class Format(Enum):
     JSON = "json"
 
 
+app = typer.Typer(add_completion=False)
+
+
+@app.command("consume")
 def consume(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="What to read.")],
     bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
@@ -53,7 +57,7 @@ def consume(
         ),
     ] = _BEGINNING,
     partition: Annotated[
-        list[int] | None, typer.Option(min=0, help="Only this one; as often as needed.")
+        list[int] | None, typer.Option(metavar="N", min=0, help="Only this one; as often as needed.")
     ] = None,
     group: Annotated[
         str, typer.Option(metavar="NAME", help="Go on where the group is, share with it, and commit.")
@@ -62,7 +66,8 @@ def consume(
         GroupProtocol, typer.Option(help="Who divides the partitions: a member, or the coordinator.")
     ] = GroupProtocol.CLASSIC,
     max_messages: Annotated[
-        int | None, typer.Option("-n", "--max-messages", min=1, help="Ends after so many records.")
+        int | None,
+        typer.Option("-n", "--max-messages", metavar="N", min=1, help="Ends after so many records."),
     ] = None,
     exit_at_end: Annotated[
         bool, typer.Option("--exit-at-end", help="Ends when everything is read that is there now.")

@@ -41,7 +41,7 @@ _HAS_MEMBERS: Final = frozenset(
     {"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
 
-app = typer.Typer(no_args_is_help=True, help="Groups of consumers.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Groups of consumers.")
 
 GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The name of a group.")]
 

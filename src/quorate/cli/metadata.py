@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from quorate.cli.asking import BOOTSTRAP_SERVER, NOT_ASKED, fail, print_json, run, time_text
+from quorate.cli.asking import BOOTSTRAP_SERVER, NOT_ASKED, fail, nobody_answered, print_json, run, time_text
 from quorate.cli.image_tree import everything, matching, tree_of
 from quorate.cli.metadata_records import record_lines
 from quorate.cli.metadata_shell import Shell, ShellError, converse
@@ -31,7 +31,9 @@ from quorate.storage.metadata_files import history_of_directory, history_of_segm
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="The metadata log, and what it says of the cluster.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="The metadata log, and what it says of the cluster."
+)
 
 DirectoryOption = Annotated[
     str, typer.Option("--directory", metavar="DIR", help="Of a node, or of its metadata log.")
@@ -50,7 +52,8 @@ ServerOption = Annotated[
     ),
 ]
 OffsetOption = Annotated[
-    int | None, typer.Option("--offset", min=0, help="With the record at this offset, and none after it.")
+    int | None,
+    typer.Option("--offset", metavar="N", min=0, help="With the record at this offset, and none after it."),
 ]
 
 
@@ -61,8 +64,8 @@ def dump(
     snapshot: SnapshotOption = "",
     bootstrap_controller: ControllerOption = "",
     bootstrap_server: ServerOption = "",
-    from_offset: Annotated[int, typer.Option(min=0, help="From this offset on.")] = 0,
-    to_offset: Annotated[int | None, typer.Option(min=0, help="Up to this offset.")] = None,
+    from_offset: Annotated[int, typer.Option(metavar="N", min=0, help="From this offset on.")] = 0,
+    to_offset: Annotated[int | None, typer.Option(metavar="N", min=0, help="Up to this offset.")] = None,
     kind: Annotated[
         list[str] | None, typer.Option("--type", metavar="NAME", help="Only such records, as TopicRecord.")
     ] = None,
@@ -81,7 +84,7 @@ def dump(
                 return
             if header.last_offset >= from_offset:
                 for line in record_lines(batch, header):
-                    if from_offset <= line["offset"] <= (to_offset or line["offset"]):
+                    if line["offset"] >= from_offset and (to_offset is None or line["offset"] <= to_offset):
                         yield line
 
     def show() -> None:
@@ -182,7 +185,7 @@ class _Source:
             try:
                 return await controllers.read_log()
             except Unavailable as error:
-                raise Unavailable(f"no {whom} answered at {asked}; is the cluster up? ({error})") from None
+                raise nobody_answered(whom, asked, str(error)) from None
 
 
 _OPTIONS: Final = (

@@ -19,7 +19,7 @@ from quorate.client.producer import ACKS_ALL, Delivered, Producer, ProducerSetti
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["produce"]
+__all__ = ["app"]
 
 _READ_BYTES: Final = 1 << 16
 _PIECES_MAX: Final = 16  # that wait between who reads and who sends
@@ -45,6 +45,10 @@ class Counts(NamedTuple):
     size_bytes: int
 
 
+app = typer.Typer(add_completion=False)
+
+
+@app.command("produce")
 def produce(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to.")],
     bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
@@ -52,7 +56,7 @@ def produce(
     key_separator: Annotated[
         str, typer.Option(metavar="TEXT", help="What stands between key and value in a line.")
     ] = "",
-    partition: Annotated[int | None, typer.Option(min=0, help="Into one partition.")] = None,
+    partition: Annotated[int | None, typer.Option(metavar="N", min=0, help="Into one partition.")] = None,
     header: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A header of every record.")
     ] = None,

@@ -1,93 +1,210 @@
-"""Asking a quorum about itself."""
+"""The quorum of controllers: who leads, how far everyone is, who votes from now on.
+
+Controllers are asked themselves, or brokers, which ask them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import random
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Annotated, Any, Final, TypeVar, cast
 
-from quorate.net.client import ConnectionLost
-from quorate.net.connections import Address, Connections
-from quorate.protocol.api.quorum import DescribeQuorumRequest, DescribeQuorumResponse
+import typer
+
+from quorate.cli.asking import (
+    BOOTSTRAP_SERVER,
+    JsonOption,
+    fail,
+    nobody_answered,
+    print_json,
+    print_table,
+    run,
+)
+from quorate.client.controllers import Controllers, Described
+from quorate.client.errors import Unavailable, code_of
+from quorate.client.metadata import parse_addresses
+from quorate.net.connections import Address
+from quorate.node.config import ConfigError
+from quorate.node.config_file import load_config
+from quorate.node.format import parse_initial_controllers
+from quorate.protocol.api.quorum import (
+    AddRaftVoterRequest,
+    AddRaftVoterResponse,
+    RemoveRaftVoterRequest,
+    RemoveRaftVoterResponse,
+)
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.raft.wire import METADATA_TOPIC
+from quorate.protocol.types import Uuid
+from quorate.raft.voters import ReplicaKey, Voter
+from quorate.storage.errors import StorageError
+from quorate.storage.files import ReadOnlyFiles
+from quorate.storage.meta_properties import load_meta_properties
 
-__all__ = ["describe", "parse_addresses", "shown"]
+__all__ = ["app", "describe"]
 
-TIMEOUT_MS = 5000
+T = TypeVar("T")
+TIMEOUT_MS: Final = 30_000  # for a new voter to catch up
+LISTENER: Final = "CONTROLLER"
+
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="The quorum of controllers.")
+
+ControllerOption = Annotated[
+    str, typer.Option("--bootstrap-controller", metavar="HOST:PORT,...", help="Controllers to ask.")
+]
+ServerOption = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-server",
+        metavar="HOST:PORT,...",
+        help=f"Brokers to ask; {BOOTSTRAP_SERVER} if nothing is said.",
+    ),
+]
 
 
-def parse_addresses(text: str) -> list[Address]:
-    """`host:port,host:port` as addresses; a ValueError for anything else."""
-    addresses = []
-    for part in text.split(","):
-        host, separator, port = part.strip().rpartition(":")
-        if not separator or not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ValueError(f"{part.strip()!r} is not host:port")
-        addresses.append((host.strip("[]"), int(port)))
-    return addresses
+@app.command("describe")
+def describe_quorum(
+    bootstrap_controller: ControllerOption = "",
+    bootstrap_server: ServerOption = "",
+    as_json: JsonOption = False,
+) -> None:
+    """Who leads, and how far everyone is."""
+    found = _as_dict(_ask(bootstrap_controller, bootstrap_server, lambda controllers: controllers.describe()))
+    if as_json:
+        print_json(found)
+        return
+    print(
+        f"leader {found['leader_id']}, epoch {found['leader_epoch']},"
+        f" high watermark {found['high_watermark']}"
+    )
+    replicas = [("voter", one) for one in found["voters"]]
+    replicas += [("observer", one) for one in found["observers"]]
+    rows = [
+        (kind, one["id"], one["log_end_offset"], one["lag"], one["directory_id"]) for kind, one in replicas
+    ]
+    print_table(("KIND", "ID", "LOG END", "LAG", "DIRECTORY"), rows, "it has no voters")
+
+
+@app.command("add")
+def add(
+    controller: Annotated[
+        str, typer.Argument(metavar="[ID@HOST:PORT:DIRECTORY-ID]", help="A controller that runs already.")
+    ] = "",
+    config: Annotated[
+        str, typer.Option("-c", "--config", metavar="FILE", help="Its configuration, if it runs here.")
+    ] = "",
+    bootstrap_controller: ControllerOption = "",
+    bootstrap_server: ServerOption = "",
+) -> None:
+    """Makes a controller a voter. It must run, as an observer, and the quorum be one that can change."""
+    if bool(controller) == bool(config):
+        fail("which one? Say ID@HOST:PORT:DIRECTORY-ID, or --config FILE")
+    try:
+        voter = _configured(config) if config else _typed(controller)
+    except (ConfigError, StorageError) as error:
+        fail(str(error))
+    request = AddRaftVoterRequest(
+        cluster_id=None,
+        timeout_ms=TIMEOUT_MS,
+        voter_id=voter.key.id,
+        voter_directory_id=voter.key.directory,
+        listeners=[
+            AddRaftVoterRequest.Listener(name=one.name, host=one.host, port=one.port)
+            for one in voter.endpoints
+        ],
+    )
+
+    async def ask(controllers: Controllers) -> None:
+        said = cast("AddRaftVoterResponse", await controllers.ask_leader(request))
+        _check(said.error_code, said.error_message)
+
+    _ask(bootstrap_controller, bootstrap_server, ask)
+    print(f"controller {voter.key} votes")
+
+
+@app.command("remove")
+def remove(
+    controller_id: Annotated[int, typer.Argument(min=0, metavar="ID", help="The id of a voter.")],
+    directory_id: Annotated[
+        str, typer.Option(metavar="ID", help="Of its log; that which the quorum knows, if not said.")
+    ] = "",
+    bootstrap_controller: ControllerOption = "",
+    bootstrap_server: ServerOption = "",
+) -> None:
+    """Takes the vote from a controller. It goes on as an observer until it is stopped."""
+
+    async def ask(controllers: Controllers) -> ReplicaKey:
+        known = [
+            one for one in (await controllers.describe()).current_voters if one.replica_id == controller_id
+        ]
+        if not known and not directory_id:
+            raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"controller {controller_id} is not a voter")
+        directory = Uuid.parse(directory_id) if directory_id else known[0].replica_directory_id
+        request = RemoveRaftVoterRequest(
+            cluster_id=None, voter_id=controller_id, voter_directory_id=directory
+        )
+        said = cast("RemoveRaftVoterResponse", await controllers.ask_leader(request))
+        _check(said.error_code, said.error_message)
+        return ReplicaKey(controller_id, directory)
+
+    key = _ask(bootstrap_controller, bootstrap_server, ask)
+    print(f"controller {key} votes no more")
 
 
 def describe(addresses: Sequence[Address]) -> dict[str, Any]:
     """What the leader says about the quorum; an ApiError if nobody knows a leader, or nobody answers."""
-    return asyncio.run(_describe(addresses))
 
+    async def ask() -> Described:
+        async with Controllers(addresses) as controllers:
+            return await controllers.describe()
 
-def shown(description: dict[str, Any], as_json: bool) -> str:
-    if as_json:
-        return json.dumps(description, indent=2)
-    lines = [
-        f"leader {description['leader_id']}, epoch {description['leader_epoch']},"
-        f" high watermark {description['high_watermark']}"
-    ]
-    replicas = [("voter", one) for one in description["voters"]]
-    replicas += [("observer", one) for one in description["observers"]]
-    lines += [
-        f"  {kind} {one['id']}: log end {one['log_end_offset']}, lag {one['lag']}" for kind, one in replicas
-    ]
-    return "\n".join(lines)
-
-
-async def _describe(addresses: Sequence[Address]) -> dict[str, Any]:
-    """Asks one after the other, and those that they name, until the leader itself answers."""
-    connections = Connections(rng=random.Random(), client_id="quorate-quorum")
-    partition = DescribeQuorumRequest.TopicData.PartitionData(partition_index=0)
-    topic = DescribeQuorumRequest.TopicData(topic_name=METADATA_TOPIC, partitions=[partition])
-    request = DescribeQuorumRequest(topics=[topic])
-    queue, asked, problems = list(addresses), set[Address](), list[str]()
     try:
-        while queue:
-            address = queue.pop(0)
-            if address in asked:
-                continue
-            asked.add(address)
+        return _as_dict(asyncio.run(ask()))
+    except Unavailable as error:
+        raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"no leader answered: {error}") from None
+
+
+def _ask(controllers: str, servers: str, question: Callable[[Controllers], Coroutine[Any, Any, T]]) -> T:
+    if controllers and servers:
+        fail("say --bootstrap-controller or --bootstrap-server, and not both")
+    asked = controllers or servers or BOOTSTRAP_SERVER
+
+    async def ask() -> T:
+        async with Controllers(parse_addresses(asked)) as asking:
             try:
-                response = await connections.request(address, request, timeout_ms=TIMEOUT_MS)
-            except (ConnectionLost, ApiError) as error:
-                problems.append(f"{address[0]}:{address[1]}: {error}")
-                continue
-            assert isinstance(response, DescribeQuorumResponse)
-            found = response.topics[0].partitions[0]
-            if found.error_code == ErrorCode.NONE:
-                return _as_dict(found)
-            problems.append(
-                f"{address[0]}:{address[1]}: {found.error_message or ErrorCode(found.error_code).name}"
-            )
-            queue += [(one.host, one.port) for node in response.nodes for one in node.listeners]
-    finally:
-        await connections.close()
-    raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "no leader answered: " + "; ".join(problems))
+                return await question(asking)
+            except Unavailable as error:
+                whom = "controller" if controllers else "broker"
+                raise nobody_answered(whom, asked, str(error)) from None
+
+    return run(ask())
 
 
-def _as_dict(found: DescribeQuorumResponse.TopicData.PartitionData) -> dict[str, Any]:
+def _check(number: int, message: str | None) -> None:
+    code = code_of(number)
+    if code is not ErrorCode.NONE:
+        raise ApiError(code, message or code.name)
+
+
+def _typed(text: str) -> Voter:
+    return next(iter(parse_initial_controllers(text, LISTENER)))
+
+
+def _configured(path: str) -> Voter:
+    """A controller of this machine, as its configuration and its directory say."""
+    config = load_config(path)
+    meta = load_meta_properties(ReadOnlyFiles(), config.metadata_directory)
+    if meta is None or meta.directory_id is None:
+        raise ConfigError(f"{path}: {config.metadata_directory} is not formatted: quorate storage format")
+    return Voter(ReplicaKey(config.node_id, meta.directory_id), (config.advertised_controller,))
+
+
+def _as_dict(found: Described) -> dict[str, Any]:
     leader_end = max((one.log_end_offset for one in found.current_voters + found.observers), default=0)
     for one in found.current_voters + found.observers:
         if one.replica_id == found.leader_id:
             leader_end = one.log_end_offset
 
-    def replica(one: DescribeQuorumResponse.TopicData.PartitionData.ReplicaState) -> dict[str, Any]:
+    def replica(one: Described.ReplicaState) -> dict[str, Any]:
         return {
             "id": one.replica_id,
             "directory_id": str(one.replica_directory_id),

@@ -27,7 +27,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["app"]
 
-app = typer.Typer(no_args_is_help=True, help="Topics and their partitions.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Topics and their partitions.")
 
 TopicArgument = Annotated[str, typer.Argument(metavar="TOPIC", help="The name of a topic.")]
 TopicsArgument = Annotated[list[str], typer.Argument(metavar="TOPIC", help="Names of topics.")]
@@ -71,10 +71,11 @@ def create(
     names: TopicsArgument,
     bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="How many; as the brokers are set, if not said.")
+        int | None, typer.Option(metavar="N", min=1, help="How many; as the brokers are set, if not said.")
     ] = None,
     replication_factor: Annotated[
-        int | None, typer.Option(min=1, help="Replicas of each; as the brokers are set, if not said.")
+        int | None,
+        typer.Option(metavar="N", min=1, help="Replicas of each; as the brokers are set, if not said."),
     ] = None,
     assignment: Annotated[
         str, typer.Option(metavar="1:2,2:3,...", help="Brokers of each partition, the preferred first.")
@@ -147,7 +148,7 @@ def alter(
     name: TopicArgument,
     bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
     partitions: Annotated[
-        int | None, typer.Option(min=1, help="So many in all; never fewer than there are.")
+        int | None, typer.Option(metavar="N", min=1, help="So many in all; never fewer than there are.")
     ] = None,
     config: ConfigOption = None,
     delete_config: Annotated[

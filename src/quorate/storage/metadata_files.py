@@ -98,7 +98,7 @@ def history_of_segment(files: Files, path: str) -> History:
 
 
 def history_of_snapshot(files: Files, path: str) -> History:
-    """A snapshot alone. One that is not called after its offset is `bootstrap.checkpoint`, from before all."""
+    """A snapshot alone. One not called after an offset (`bootstrap.checkpoint`) is from before everything."""
     match = _SNAPSHOT.fullmatch(path)
     named = SnapshotId(int(match[1]), int(match[2])) if match else SnapshotId(0, _first_epoch(files, path))
     with SnapshotReader(files, path, named.epoch) as reader:
