@@ -107,7 +107,7 @@ async def test_a_new_topic_is_told_of_when_all_of_it_is_seen(broker):
     broker.sees_deletion()
     broker.sees_topic()
     assert await answer == created()
-    assert not broker.view._waiting
+    assert not broker.view._held
 
 
 @in_loop
@@ -134,7 +134,7 @@ async def test_nothing_is_waited_for_that_does_not_come(broker):
 @in_loop
 async def test_nobody_waits_for_longer_than_he_said(broker):
     assert await broker.asked(creation(timeout_ms=20), created(), 7) == created()
-    assert not broker.view._waiting
+    assert not broker.view._held
 
 
 @in_loop
@@ -175,5 +175,20 @@ async def test_a_client_that_goes_away_is_forgotten(broker):
     await turns()
     answer.cancel()
     await asyncio.gather(answer, return_exceptions=True)
-    assert not broker.view._waiting
+    assert not broker.view._held
     broker.sees_topic()
+
+
+@in_loop
+async def test_an_answer_waits_until_what_the_image_says_is_carried_out(broker):
+    carried_out = 4
+    view = OwnView(lambda: broker.cluster.image, lambda: 5, lambda: carried_out)
+    response = CreateTopicsResponse(topics=[])  # nothing to look for, so the image shows it at once
+    waiting = asyncio.ensure_future(
+        view.shows(CreateTopicsRequest(topics=[], timeout_ms=1000), response, {}, 60_000)
+    )
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    carried_out = 5
+    view.applied()
+    assert await waiting

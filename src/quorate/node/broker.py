@@ -106,6 +106,7 @@ class BrokerRole:
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
         self._image: ClusterImage | None = None  # the one that was published last
         self._published_offset = -1
+        self._when_published: Callable[[], None] = lambda: None
         self._applied = asyncio.Event()
         self._published = asyncio.Event()
         self._is_serving = asyncio.Event()
@@ -265,7 +266,16 @@ class BrokerRole:
         assert isinstance(broker.control_plane, KraftControlPlane)
         groups = self.groups = Groups(broker, self._tell_of_groups)
         broker.replicas.when_led = groups.led
-        routes = BrokerRoutes(broker, broker.control_plane, self._replica, self._state, groups, log_dirs)
+        routes = BrokerRoutes(
+            broker,
+            broker.control_plane,
+            self._replica,
+            self._state,
+            groups,
+            log_dirs,
+            lambda: self._published_offset,
+        )
+        self._when_published = routes.own_view.applied
         closing.push_async_callback(routes.close)
         for listener in self._config.broker_listeners:
             table = routes.table(self._when_serving)
@@ -372,6 +382,7 @@ class BrokerRole:
             await replicas.apply(found)
             self._set_aside(image)
             self._published_offset = offset
+            self._when_published()
             membership.metadata_applied(offset, image.brokers.get(self.settings.broker_id))
             if not self._published.is_set():
                 self._published.set()

@@ -56,13 +56,17 @@ class BrokerRoutes:
         state: ClusterState,
         groups: Groups,
         log_dirs: LogDirs,
+        carried_out: Callable[[], int],
     ) -> None:
+        """`carried_out` is the offset of the metadata log up to which the broker has done what it says."""
         self._replica = replica
         self._state = state
         self._control_plane = control_plane
         self._creation = TopicCreation(broker.settings, control_plane)
         self._producer_ids = InitProducerIdHandler(broker)
-        own_view = OwnView(broker.current_image)
+        own_view = self.own_view = OwnView(
+            broker.current_image, lambda: state.position.offset - 1, carried_out
+        )
         state.when_applied.append(lambda _: own_view.applied())
         forwarding = Forwarding(control_plane, own_view)
         self._routes = [

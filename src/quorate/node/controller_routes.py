@@ -86,7 +86,7 @@ class ControllerRoutes:
         routes += [Route(request, self._ask_controller) for request in DECISIONS]
         routes += [
             Route(EnvelopeRequest, self._open_envelope),
-            Route(DescribeQuorumRequest, _read(replica.describe)),
+            Route(DescribeQuorumRequest, _described_quorum(replica)),
             Route(DescribeClusterRequest, _read(self._describe_cluster)),
             Route(DescribeConfigsRequest, _read(lambda one: describe_configs(state.image, settings, one))),
             Route(DescribeAclsRequest, _read(lambda one: describe_acls(state.image, one))),
@@ -164,6 +164,10 @@ class ControllerRoutes:
 
 def _asker(context: RequestContext, header: RequestHeader) -> Asker:
     return Asker(header.request_api_version, context.principal, context.client_id)
+
+
+def _described_quorum(replica: Replica) -> Handler:
+    return lambda _context, header, request: replica.describe(request, header.request_api_version)
 
 
 def _read(describe: Callable[[Any], Response]) -> Handler:

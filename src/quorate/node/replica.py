@@ -110,8 +110,8 @@ class Replica:
         self.step(lambda now: self.quorum.receive(token, ask, now))
         return wire.to_response(request, await token)
 
-    def describe(self, request: DescribeQuorumRequest) -> DescribeQuorumResponse:
-        return describe_quorum(self.quorum, request, self.now())
+    def describe(self, request: DescribeQuorumRequest, version: int) -> DescribeQuorumResponse:
+        return describe_quorum(self.quorum, request, version, self.now())
 
     async def append(self, values: Sequence[bytes], epoch: int) -> int:
         """Appends records as the leader of an epoch; returns the offset of the last, not committed yet."""

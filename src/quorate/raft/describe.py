@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from quorate.protocol.api.quorum import DescribeQuorumRequest, DescribeQuorumResponse
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.types import ZERO_UUID
 from quorate.raft.quorum import Now, Quorum
 from quorate.raft.replication import OBSERVER_SESSION_MS, progress_of
 from quorate.raft.state import Leader
@@ -12,13 +15,16 @@ from quorate.raft.wire import METADATA_TOPIC
 
 __all__ = ["describe_quorum"]
 
+_WHEREABOUTS_SINCE: Final = 2
 _Topic = DescribeQuorumResponse.TopicData
 _Partition = _Topic.PartitionData
 _Replica = _Partition.ReplicaState
 
 
-def describe_quorum(quorum: Quorum, request: DescribeQuorumRequest, now: Now) -> DescribeQuorumResponse:
-    """Only the leader knows how far the others are."""
+def describe_quorum(
+    quorum: Quorum, request: DescribeQuorumRequest, version: int, now: Now
+) -> DescribeQuorumResponse:
+    """Only the leader knows how far the others are. Before version 2 nobody is told where they are."""
     topics = [
         _Topic(
             topic_name=topic.topic_name,
@@ -38,6 +44,12 @@ def describe_quorum(quorum: Quorum, request: DescribeQuorumRequest, now: Now) ->
         )
         for voter in quorum.voters.latest
     ]
+    if version < _WHEREABOUTS_SINCE:
+        nodes = []
+        for topic in topics:
+            for partition in topic.partitions:
+                for replica in (*partition.current_voters, *partition.observers):
+                    replica.replica_directory_id = ZERO_UUID
     return DescribeQuorumResponse(error_code=0, topics=topics, nodes=nodes)
 
 

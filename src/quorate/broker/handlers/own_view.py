@@ -2,13 +2,15 @@
 
 The active controller answers once a change is committed. This broker reads the same log, and may not have
 come that far: a client that is told of a new topic, and asks for its metadata at once, would hear that there
-is none. So the answer waits for the broker's own image, at most for as long as the client is willing to.
+is none. So the answer waits for the broker's own image, and until the broker has carried out what that says
+(replicas that are not open cannot be asked for), at most for as long as the client is willing to.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 from quorate.metadata.image import ClusterImage
@@ -31,19 +33,39 @@ Shows = Callable[[ClusterImage], bool]
 HOLDING_MS_MAX: Final = 30_000  # however patient the client is
 
 
-class OwnView:
-    """What this broker shows of topics. `applied` has to be called whenever its image has changed."""
+@dataclass(slots=True)
+class _Held:
+    """An answer that is held back: until the image shows it, and that offset has been carried out."""
 
-    def __init__(self, current_image: Callable[[], ClusterImage]) -> None:
+    shows: Shows
+    done: asyncio.Future[None]
+    offset: int | None = None  # at which the image showed it
+
+
+class OwnView:
+    """What this broker shows of topics. `applied` has to be called whenever its image has changed, or more of
+    it has been carried out. `applied_offset` is where the image is, `carried_out` how far the broker is."""
+
+    def __init__(
+        self,
+        current_image: Callable[[], ClusterImage],
+        applied_offset: Callable[[], int] = lambda: 0,
+        carried_out: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._current_image = current_image
-        self._waiting: dict[asyncio.Future[None], Shows] = {}  # one for each answer that is held back
+        self._applied_offset = applied_offset
+        self._carried_out = carried_out
+        self._held: list[_Held] = []
 
     def applied(self) -> None:
-        if self._waiting:
-            image = self._current_image()
-            for done, shows in list(self._waiting.items()):
-                if not done.done() and shows(image):
-                    done.set_result(None)
+        for held in list(self._held):
+            if not held.done.done() and self._is_over(held):
+                held.done.set_result(None)
+
+    def _is_over(self, held: _Held) -> bool:
+        if held.offset is None and held.shows(self._current_image()):
+            held.offset = self._applied_offset()
+        return held.offset is not None and self._carried_out() >= held.offset
 
     def ids_of(self, request: Request) -> dict[str, Uuid]:
         """The topics that a request is about to delete by name, as far as they are shown. A topic of the same
@@ -59,17 +81,19 @@ class OwnView:
     ) -> bool:
         """Waits until the image shows what was answered to a request. Whether it came to that in time."""
         condition = _condition(request, response, ids)
-        if condition is None or condition(self._current_image()):
+        if condition is None:
             return True
-        done = asyncio.get_running_loop().create_future()
-        self._waiting[done] = condition
+        held = _Held(condition, asyncio.get_running_loop().create_future())
+        if self._is_over(held):
+            return True
+        self._held.append(held)
         try:
             async with asyncio.timeout(max(0.0, min(timeout_ms, HOLDING_MS_MAX)) / 1000):
-                await done
+                await held.done
         except TimeoutError:
             return False
         finally:
-            del self._waiting[done]
+            self._held.remove(held)
         return True
 
 
