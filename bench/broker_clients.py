@@ -55,7 +55,7 @@ def topic_on(bootstrap: str, partitions: int = 1, replicas: int = 1) -> Iterator
 
 def _create(bootstrap: str, name: str, partitions: int, replicas: int) -> None:
     admin = AdminClient({"bootstrap.servers": bootstrap})
-    topic = NewTopic(name, partitions, replicas, config={"file.delete.delay.ms": "0"})
+    topic = NewTopic(name, partitions, replicas)
     admin.create_topics([topic])[name].result(TIMEOUT_S)
     deadline = time.monotonic() + TIMEOUT_S
     while not _is_led(admin, bootstrap, name, partitions, replicas):
