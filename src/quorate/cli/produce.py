@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import threading
 import time
@@ -83,7 +84,11 @@ def produce(
                 await sending.send(line)
             return await sending.finish()
 
-    sent = ask(bootstrap_server, send_all)
+    try:
+        sent = ask(bootstrap_server, send_all)
+    finally:
+        if file:
+            source.close()
     print(f"{sent.records} records, {size(sent.size_bytes)}, delivered to {topic}", file=sys.stderr)
 
 
@@ -93,7 +98,7 @@ def _opened(path: str) -> BinaryIO:
         plain: BinaryIO = getattr(sys.stdin.buffer, "raw", sys.stdin.buffer)
         return plain
     try:
-        return open(path, "rb", buffering=0)  # noqa: PTH123  # and not closed: it is read to the end
+        return open(path, "rb", buffering=0)  # noqa: PTH123
     except OSError as error:
         fail(f"{path}: {error.strerror}")
 
@@ -177,30 +182,40 @@ class _Lines:
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
-        pieces: asyncio.Queue[bytes | OSError] = asyncio.Queue(_PIECES_MAX)
+        pieces: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+        room = threading.Semaphore(_PIECES_MAX)
+        is_over = threading.Event()
 
         def read() -> None:
-            while True:
+            piece: bytes | OSError = b"-"
+            while piece and not isinstance(piece, OSError):
+                room.acquire()
+                if is_over.is_set():
+                    return
                 try:
-                    piece: bytes | OSError = self._source.read(_READ_BYTES)
+                    piece = self._source.read(_READ_BYTES)
                 except OSError as error:
                     piece = error
-                try:
-                    asyncio.run_coroutine_threadsafe(pieces.put(piece), loop).result()
-                except (RuntimeError, asyncio.CancelledError):
-                    return  # the command has ended
-                if not piece or isinstance(piece, OSError):
-                    return
+                except ValueError:
+                    return  # it is closed, and so the command has ended
+                with contextlib.suppress(RuntimeError):  # that the loop is closed, which is the same
+                    loop.call_soon_threadsafe(pieces.put_nowait, piece)
 
         threading.Thread(target=read, daemon=True).start()
-        rest = b""
-        while piece := await pieces.get():
-            if isinstance(piece, OSError):
-                raise Unavailable(f"{self._source.name}: {piece.strerror}")
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                yield line.removesuffix(b"\r")
-            if len(rest) > _LINE_BYTES_MAX:
-                raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"a line of more than {size(_LINE_BYTES_MAX)}")
-        if rest:
-            yield rest
+        try:
+            rest = b""
+            while piece := await pieces.get():
+                room.release()
+                if isinstance(piece, OSError):
+                    raise Unavailable(f"{self._source.name}: {piece.strerror}")
+                *lines, rest = (rest + piece).split(b"\n")
+                for line in lines:
+                    yield line.removesuffix(b"\r")
+                if len(rest) > _LINE_BYTES_MAX:
+                    reason = f"a line of more than {size(_LINE_BYTES_MAX)}"
+                    raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+            if rest:
+                yield rest
+        finally:
+            is_over.set()
+            room.release()
