@@ -264,7 +264,7 @@ def test_nobody_answers(arguments, nobody):
 
 
 def test_nobody_is_named():
-    result = run("list")
+    result = run("why", "1")  # which only controllers know
     assert result.exit_code == 2
     assert "--admin" in result.stderr
 
