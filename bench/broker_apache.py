@@ -101,7 +101,7 @@ def _latency(ours: Nodes, apache: Nodes, sizes: Sizes) -> Iterator[Row | str]:
 
 
 def _warm_up(flows: _Flows) -> None:
-    """A Java machine needs several rounds until it is as fast as it will be: the first rows would flatter us."""
+    """A Java machine needs some rounds until it is as fast as it will be: the first rows would flatter us."""
     for _ in range(WARM_UP_ROUNDS if flows.sizes.rounds > 1 else 1):
         for node in (flows.ours, flows.apache):
             flows.produce(node, "1", BATCHES["1 MB"])
