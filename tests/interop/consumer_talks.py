@@ -75,17 +75,17 @@ class ConsumerTable(Table):
                     tuple(one.subscribed_topic_names),
                     one.subscribed_topic_regex,
                     one.member_type,
-                    tuple(
-                        (entry.topic_name, len(entry.partitions)) for entry in one.assignment.topic_partitions
-                    ),
-                    tuple(
-                        (entry.topic_name, len(entry.partitions))
-                        for entry in one.target_assignment.topic_partitions
-                    ),
+                    _by_topic(one.assignment),
+                    _by_topic(one.target_assignment),
                 )
                 for one in row.members
             ],
         )
+
+
+def _by_topic(assignment: Any) -> list[tuple[str, int]]:
+    """How many partitions of each topic; in which order topics stand, Apache's hashes decide."""
+    return sorted((entry.topic_name, len(entry.partitions)) for entry in assignment.topic_partitions)
 
 
 class NewMember:
@@ -121,7 +121,7 @@ class NewMember:
         told = None
         if answer.assignment is not None:
             parts = answer.assignment.topic_partitions
-            told = [(self.table.names.get(one.topic_id, "?"), len(one.partitions)) for one in parts]
+            told = sorted((self.table.names.get(one.topic_id, "?"), len(one.partitions)) for one in parts)
         self.table.note(
             answer.error_code,
             answer.error_message,

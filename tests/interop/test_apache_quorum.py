@@ -42,13 +42,15 @@ def programs():
 
 @pytest.fixture(scope="module")
 def ours(tmp_path_factory):
-    """Three of ours that have run for a while, and were killed; the log, snapshots and all."""
+    """Three of ours that have run for a while: the first was stopped, which completes its indexes, and the
+    others were killed; the log, snapshots and all."""
     with Processes(tmp_path_factory.mktemp("ours"), **SNAPSHOTS_OFTEN) as cluster:
         cluster.format_static(3)
         cluster.start(1, 2, 3)
         cluster.wait_until_caught_up(1, 2, 3, beyond=100)  # enough for entries in its indexes
         cluster.wait("a snapshot", lambda: cluster.snapshots(1))
-        cluster.kill(1, 2, 3)
+        assert cluster.terminate(1) == 0
+        cluster.kill(2, 3)
         yield cluster
 
 

@@ -52,6 +52,7 @@ class Topic:
         self.sent: list[bytes] = []
         self._producer = Producer({"bootstrap.servers": cluster.bootstrap, "linger.ms": 0, "log_level": 2})
         cluster.create_topic(name, *[(101, 102), (102, 101)] * (PARTITIONS // 2))
+        cluster.wait_until_led(name, PARTITIONS)  # kafka-python keeps it in mind if a broker does not know it
 
     def send(self, number: int = 40) -> set[bytes]:
         """Some records to each partition. What they are."""

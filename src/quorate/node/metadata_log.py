@@ -133,11 +133,10 @@ class MetadataLog:
     async def close(self) -> None:
         """Ends the use of the log, once what is being synced has come to its end."""
         try:
-            await self.log.flush()
+            await self.log.close()
         except StorageError:
-            pass  # whoever needed it has been told
+            self.log.abandon()  # whoever needed it has been told
         finally:
-            self.log.abandon()
             self.lock.close()
 
     # The election state
