@@ -13,6 +13,7 @@ from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator.effects import Caller
+from quorate.coordinator.offsets import answer_one_group, fetch_one_group
 from quorate.net.routes import Answer, RequestContext, Route
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import (
@@ -101,17 +102,9 @@ class GroupOffsets:
     ) -> Answer | Awaitable[Answer]:
         version = header.request_api_version
         if version < _MANY_GROUPS_SINCE:
-            group = OffsetFetchRequest.Group(
-                group_id=request.group_id,
-                topics=None
-                if request.topics is None
-                else [
-                    OffsetFetchRequest.Group.Topics(name=one.name, partition_indexes=one.partition_indexes)
-                    for one in request.topics
-                ],
-            )
+            group = fetch_one_group(request)
             return _then(
-                self._fetch_group(context, version, group, is_stable=request.require_stable), _of_one_group
+                self._fetch_group(context, version, group, is_stable=request.require_stable), answer_one_group
             )
         answers = [
             self._fetch_group(context, version, group, is_stable=request.require_stable)
@@ -307,30 +300,6 @@ def _refused_fetches(refused: Iterable[_Refused]) -> list[FetchedTopic]:
         )
         for (name, topic_id), some in _by_topic(refused).items()
     ]
-
-
-def _of_one_group(group: FetchedGroup) -> OffsetFetchResponse:
-    """The answer to those who can ask for one group only."""
-    topic_class = OffsetFetchResponse.Topic
-    return OffsetFetchResponse(
-        error_code=group.error_code,
-        topics=[
-            topic_class(
-                name=topic.name,
-                partitions=[
-                    topic_class.Partition(
-                        partition_index=one.partition_index,
-                        committed_offset=one.committed_offset,
-                        committed_leader_epoch=one.committed_leader_epoch,
-                        metadata=one.metadata,
-                        error_code=one.error_code,
-                    )
-                    for one in topic.partitions
-                ],
-            )
-            for topic in group.topics
-        ],
-    )
 
 
 def _by_topic(refused: Iterable[_Refused]) -> dict[tuple[str, Uuid], list[_Refused]]:
