@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Final
 
+from quorate.cli.quiet import without_log_lines
 from quorate.client.admin import Admin, NewTopic
 from quorate.client.cluster import Cluster
 from quorate.client.fetcher import EARLIEST, Fetcher
@@ -28,14 +28,8 @@ _TIMEOUT_S: Final = 60
 
 def show_cluster() -> None:
     """Starts a node that is controller and broker, creates a topic, writes, reads, and stops it in order."""
-    logger = logging.getLogger("quorate")
-    level = logger.level
-    logger.setLevel(logging.CRITICAL)
-    try:
-        with tempfile.TemporaryDirectory() as directory:
-            asyncio.run(_show(directory))
-    finally:
-        logger.setLevel(level)
+    with without_log_lines(), tempfile.TemporaryDirectory() as directory:
+        asyncio.run(_show(directory))
 
 
 async def _show(directory: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorate.cli.quiet import without_log_lines
 from quorate.lab.faults import Fault, to_text
 from quorate.lab.quorum import Outcome, draw_quorum_faults, run_quorum
 from quorate.lab.shrink import shrink
@@ -17,7 +18,8 @@ def run_seed(seed: int, seconds: int, *, steps_max: int | None, should_shrink: b
     """Runs one seed and says what came of it; whether every promise was kept."""
     duration_ns = seconds * SECOND
     faults = draw_quorum_faults(seed, duration_ns)
-    outcome = run_quorum(seed, duration_ns, faults, lines_per_node_max=_LINES, steps_max=steps_max)
+    with without_log_lines():
+        outcome = run_quorum(seed, duration_ns, faults, lines_per_node_max=_LINES, steps_max=steps_max)
     print(
         f"seed {seed}: {seconds} s simulated, {len(faults)} faults, {outcome.steps:,} steps,"
         f" {outcome.elections} elections, {outcome.acknowledged} acknowledged records"
@@ -27,8 +29,9 @@ def run_seed(seed: int, seconds: int, *, steps_max: int | None, should_shrink: b
         return True
     print(f"violation: {outcome.violation}")
     if should_shrink:
-        faults = shrink(faults, lambda some: _kind(run_quorum(seed, duration_ns, some)), _SHRINK_RUNS_MAX)
-        outcome = run_quorum(seed, duration_ns, faults, lines_per_node_max=_LINES)
+        with without_log_lines():
+            faults = shrink(faults, lambda some: _kind(run_quorum(seed, duration_ns, some)), _SHRINK_RUNS_MAX)
+            outcome = run_quorum(seed, duration_ns, faults, lines_per_node_max=_LINES)
         print(f"{len(faults)} faults are enough:\n{to_text(faults)}", end="")
     _print_trace(outcome, faults)
     print(f"again: quorate lab quorum --seed {seed} --seconds {seconds}")
