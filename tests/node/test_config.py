@@ -149,3 +149,10 @@ def test_a_bad_value_is_named_with_what_is_allowed(changes, message):
         parsed(**changes)
     assert message in str(caught.value)
     assert str(caught.value).startswith("f.properties: ")
+
+
+@pytest.mark.parametrize("names", ["", "sticky", "uniform,uniform", "range,other"])
+def test_only_assignors_that_exist_can_be_named(names):
+    assert parsed(group_consumer_assignors="range")["group.consumer.assignors"] == ("range",)
+    with pytest.raises(ConfigError, match="allowed is uniform and range"):
+        parsed(group_consumer_assignors=names)

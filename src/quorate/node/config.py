@@ -22,6 +22,7 @@ from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic
 from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
+from quorate.coordinator.assignors import ASSIGNORS
 from quorate.coordinator.settings import KEYS as GROUP_KEYS
 from quorate.coordinator.settings import GroupSettings
 from quorate.net.budget import Budget
@@ -81,6 +82,13 @@ def _boolean(default: bool) -> Setting:
 
 def _names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def _assignors(text: str) -> tuple[str, ...]:
+    names = _names(text)
+    if not names or not set(names) <= set(ASSIGNORS) or len(set(names)) != len(names):
+        raise ValueError
+    return names
 
 
 def _roles(text: str) -> tuple[str, ...]:
@@ -230,7 +238,9 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "group.consumer.migration.policy": Setting(
         _one_of(*MIGRATION_POLICIES), " or ".join(MIGRATION_POLICIES), "bidirectional"
     ),
-    "group.consumer.assignors": Setting(_names, "names of assignors", _GROUPS.group_consumer_assignors),
+    "group.consumer.assignors": Setting(
+        _assignors, " and ".join(ASSIGNORS), _GROUPS.group_consumer_assignors
+    ),
     "offsets.topic.num.partitions": _at_least(1, 50),
     "offsets.topic.replication.factor": Setting(_integer(1, 64), "a number from 1 to 64", 3),
     "offsets.topic.segment.bytes": _at_least(1, 100 << 20),
