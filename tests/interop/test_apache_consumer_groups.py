@@ -1,54 +1,24 @@
 """Consumer groups are coordinated as an Apache broker does it: the same conversations, the same answers."""
 
 import asyncio
-import difflib
-import os
 from collections.abc import Callable, Iterator
 
 import pytest
-from apache_oracle import missing
-from apache_programs import ApachePrograms
 from consumer_talks import TALKS, ConsumerTable
-from test_client_on_apache import ApacheBroker
+from two_brokers import check_alike, two_brokers
 
-from node.cluster import ClusterProcesses
-from node.processes import HOST, Processes
-from quorate.client.admin import Admin, NewTopic
-from quorate.client.cluster import Cluster
+from node.processes import HOST
 
 pytestmark = pytest.mark.interop
-
-SETTINGS = {
-    "offsets_topic_replication_factor": "1",
-    "auto_create_topics_enable": "false",
-    "group_initial_rebalance_delay_ms": "0",
-    "group_consumer_assignment_interval_ms": "0",
-}
-
-
-async def make_topics(port: int) -> None:
-    async with Cluster(f"{HOST}:{port}") as cluster:
-        for name, partitions in (("t", 2), ("u", 3)):
-            await Admin(cluster).create_topics(NewTopic(name, partitions=partitions, replication_factor=1))
 
 
 @pytest.fixture(scope="module")
 def ports(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int]]:
     """Of Apache's broker, and of ours."""
-    if reason := missing():
-        if os.environ.get("CI") == "true":
-            pytest.fail(reason, pytrace=False)
-        pytest.skip(reason)
-    root = tmp_path_factory.mktemp("both")
-    (root / "theirs").mkdir()
-    (root / "ours").mkdir()
-    with Processes(root) as made, ClusterProcesses(root / "ours", combined=1, **SETTINGS) as cluster:
-        apache = ApacheBroker(ApachePrograms(), root / "theirs", made)
-        with apache.running():
-            theirs, ours = apache.port, cluster.client_port(1)
-            for port in (theirs, ours):
-                asyncio.run(make_topics(port))
-            yield theirs, ours
+    with two_brokers(
+        tmp_path_factory.mktemp("both"), {"t": 2, "u": 3}, group_consumer_assignment_interval_ms="0"
+    ) as found:
+        yield found
 
 
 async def hear(port: int, name: str) -> list[str]:
@@ -67,6 +37,5 @@ def test_the_same_conversation(
 ) -> None:
     theirs, ours = ports
     expected, found = asyncio.run(hear(theirs, name)), asyncio.run(hear(ours, name))
-    different = "\n".join(difflib.unified_diff(expected, found, "Apache", "Quorate", lineterm="", n=1))
-    assert not different, f"{name}:\n{different}"
+    check_alike(name, expected, found)
     record_property("figure", f"consumer groups, as Apache: {name}: {len(found)} answers")

@@ -1,20 +1,17 @@
 """The quorum under faults: seeds for a bounded time, and the same seed always the same."""
 
-import concurrent.futures
-import multiprocessing
 import os
 import subprocess
 import sys
-import time
 
 import pytest
+from seeds import outcomes_of_seeds
 
 from quorate.lab.quorum import draw_quorum_faults, run_quorum
 from quorate.lab.world import SECOND
 
 SECONDS = float(os.environ.get("QUORATE_SIMULATION_SECONDS", "170"))
 FIRST_SEED = int(os.environ.get("QUORATE_SIMULATION_SEED", "1"))
-WORKERS = 2
 DURATION_NS = 60 * SECOND
 
 pytestmark = pytest.mark.simulation
@@ -26,17 +23,7 @@ def run_one(seed: int):
 
 def test_seeds_keep_every_promise(record_property):
     """As many seeds as fit, each of a simulated minute of faults and then recovery."""
-    deadline = time.monotonic() + SECONDS
-    seeds = iter(range(FIRST_SEED, FIRST_SEED + 1_000_000))
-    outcomes = []
-    context = multiprocessing.get_context("fork")
-    with concurrent.futures.ProcessPoolExecutor(WORKERS, context) as pool:
-        running = {pool.submit(run_one, next(seeds)) for _ in range(WORKERS)}
-        while running:
-            done, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
-            outcomes += [future.result() for future in done]
-            if time.monotonic() < deadline:
-                running |= {pool.submit(run_one, next(seeds)) for _ in done}
+    outcomes = outcomes_of_seeds(run_one, FIRST_SEED, SECONDS)
     failed = [one for one in outcomes if one.violation]
     steps, acknowledged = sum(one.steps for one in outcomes), sum(one.acknowledged for one in outcomes)
     elections = sum(one.elections for one in outcomes)

@@ -1,20 +1,17 @@
 """Brokers under faults: seeds for a bounded time, and the same seed always the same."""
 
-import concurrent.futures
-import multiprocessing
 import os
 import subprocess
 import sys
-import time
 
 import pytest
+from seeds import outcomes_of_seeds
 
 from quorate.lab.brokers import draw_broker_faults, run_brokers
 from quorate.lab.world import SECOND
 
 SECONDS = float(os.environ.get("QUORATE_SIMULATION_SECONDS", "50"))
 FIRST_SEED = int(os.environ.get("QUORATE_SIMULATION_SEED", "1"))
-WORKERS = 2
 DURATION_NS = 30 * SECOND
 
 pytestmark = pytest.mark.simulation
@@ -46,17 +43,7 @@ def test_in_peace_everything_is_acknowledged_and_read():
 
 def test_no_seed_loses_an_acknowledged_record(record_property):
     """As many seeds as fit, each of half a simulated minute of faults and then recovery."""
-    deadline = time.monotonic() + SECONDS
-    seeds = iter(range(FIRST_SEED, FIRST_SEED + 1_000_000))
-    outcomes = []
-    context = multiprocessing.get_context("fork")
-    with concurrent.futures.ProcessPoolExecutor(WORKERS, context) as pool:
-        running = {pool.submit(run_one, next(seeds)) for _ in range(WORKERS)}
-        while running:
-            done, running = concurrent.futures.wait(running, return_when=concurrent.futures.FIRST_COMPLETED)
-            outcomes += [future.result() for future in done]
-            if time.monotonic() < deadline:
-                running |= {pool.submit(run_one, next(seeds)) for _ in done}
+    outcomes = outcomes_of_seeds(run_one, FIRST_SEED, SECONDS)
     failed = [one for one in outcomes if one.violation]
     steps, acknowledged = sum(one.steps for one in outcomes), sum(one.acknowledged for one in outcomes)
     leaders = sum(one.elections for one in outcomes)
