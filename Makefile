@@ -9,7 +9,7 @@ run: $(ENV)  ## the main job; until there is a cluster: a tour of what works
 	$(BIN)/quorate tour
 
 test: $(ENV)  ## everything, with the minutes of each part
-	$(BIN)/python tools/run_parts.py pure processes interop fuzz simulation
+	$(BIN)/python tools/run_parts.py pure processes interop zookeeper spark fuzz simulation
 
 quick: $(ENV)  ## the pure tests alone
 	$(BIN)/python tools/run_parts.py pure

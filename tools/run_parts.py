@@ -8,7 +8,7 @@ import sys
 import time
 
 WORKERS = ("-n", "2")
-RULES = "not interop and not simulation and not processes"
+RULES = "not interop and not simulation and not processes and not spark and not zookeeper"
 PARTS = {
     # Without other people's programs and without waiting: the rules themselves, and the examples in the code.
     "pure": (
@@ -18,13 +18,15 @@ PARTS = {
     "processes": (
         "tests",
         "-m",
-        "processes and not interop and not simulation",
+        "processes and not interop and not simulation and not spark and not zookeeper",
         *WORKERS,
         "--dist",
         "loadfile",
     ),
     # What a file starts, such as a cluster, it starts once.
-    "interop": ("tests", "-m", "interop", *WORKERS, "--dist", "loadfile"),
+    "interop": ("tests", "-m", "interop and not spark and not zookeeper", *WORKERS, "--dist", "loadfile"),
+    "zookeeper": ("tests", "-m", "zookeeper", *WORKERS, "--dist", "loadfile"),
+    "spark": ("tests", "-m", "spark", *WORKERS, "--dist", "loadfile"),
     "fuzz": ("tests/fuzz", *WORKERS),
     # It forks its own workers.
     "simulation": ("tests", "-m", "simulation"),
