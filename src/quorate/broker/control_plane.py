@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from quorate.broker.leadership import Proposal
-from quorate.broker.partition import TopicPartition
+from quorate.controller.proposals import IsrAnswer, Proposal, TopicPartition
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.errors import ErrorCode
@@ -38,17 +37,6 @@ class Changes:
     removed: Sequence[tuple[Uuid, int]] = ()  # not ours any more
     configured: Sequence[str] = ()  # topics whose settings changed; all of ours if `is_configured_all`
     is_configured_all: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class IsrAnswer:
-    """What the controller says to a proposal."""
-
-    error: ErrorCode
-    isr: tuple[int, ...] = ()
-    leader_epoch: int = -1
-    partition_epoch: int = -1
-    is_recovering: bool = False
 
 
 class ControlPlane(Protocol):

@@ -11,9 +11,10 @@ high watermark and a proposed leaver still does, so nothing is committed that ei
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quorate.controller.proposals import Proposal
 from quorate.metadata.partitions import Partition as PartitionState
 
 __all__ = ["Follower", "Leadership", "Proposal"]
@@ -35,18 +36,6 @@ class Follower:
 
     def is_caught_up(self, leader_end_offset: int, now_ms: float, lag_ms_max: float) -> bool:
         return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
-
-
-@dataclass(frozen=True, slots=True)
-class Proposal:
-    """An ISR that the controller was asked for."""
-
-    isr: tuple[int, ...]
-    leader_epoch: int
-    partition_epoch: int
-    broker_epochs: Mapping[int, int] = field(default_factory=dict, compare=False)
-    """With which each follower in it has fetched when this was proposed, if it said so. One that has been
-    restarted since, and may have come back with nothing, is not the one that was proposed."""
 
 
 @dataclass(slots=True)

@@ -15,30 +15,21 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from quorate.broker.admission import admit, admit_by_header
 from quorate.broker.leadership import Leadership, Proposal
 from quorate.broker.topic_config import TopicConfig
 from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
+from quorate.controller.proposals import TopicPartition
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.batch import HEADER_BYTES, read_header
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.protocol.types import Uuid
 from quorate.storage.partition_log import PartitionLog
 
 __all__ = ["Appended", "Isolation", "Partition", "Surroundings", "TopicPartition", "Watcher"]
 
 NO_LEADER: Final = -1
-
-
-class TopicPartition(NamedTuple):
-    topic: str
-    topic_id: Uuid
-    partition_id: int
-
-    def __str__(self) -> str:
-        return f"{self.topic}-{self.partition_id}"
 
 
 class Isolation:

@@ -12,7 +12,7 @@ replicas, heartbeats) has a channel of its own.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from ipaddress import ip_address
@@ -21,9 +21,7 @@ from struct import Struct
 from typing import Final, cast
 
 from quorate import __version__
-from quorate.broker.control_plane import IsrAnswer
-from quorate.broker.leadership import Proposal
-from quorate.broker.partition import TopicPartition
+from quorate.controller.proposals import IsrAnswer, Proposals, TopicPartition, alter_partition, answers_in
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Address, Backoff, Connections
 from quorate.protocol.api.brokers import (
@@ -40,7 +38,6 @@ from quorate.protocol.codec import encode
 from quorate.protocol.errors import ApiError, ErrorCode, ProtocolError
 from quorate.protocol.frame import decode_response, encode_request
 from quorate.protocol.message import Request, Response
-from quorate.protocol.types import Uuid
 from quorate.raft.voters import Endpoint
 
 __all__ = ["ControllerChannel", "KraftControlPlane", "patience_ms"]
@@ -53,12 +50,8 @@ PROPOSAL_MS: Final = 30_000
 _VERSIONS_AGE_S: Final = 30.0
 _VERSIONS_CHECK_S: Final = 1.0
 _VERSIONS_MS: Final = 5_000
-_WITH_EPOCHS: Final = 3  # of AlterPartition
-_RECOVERED: Final = 0
 _NOBODY: Final = bytes(4)  # the address of a client that has none
 _PRINCIPAL_VERSION: Final = Struct(">h").pack(0)
-
-Proposals = Sequence[tuple[TopicPartition, Proposal]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,7 +197,7 @@ class KraftControlPlane:
             versions = await self._proposing.versions()
             supported = versions.get(AlterPartitionRequest.__key__, AlterPartitionRequest.__versions__)
             version = min(supported.stop, AlterPartitionRequest.__versions__.stop) - 1
-            request = self._alter_partition(proposals, epoch, version)
+            request = alter_partition(proposals, self._broker_id, epoch, version)
             response = await self._proposing.ask_once(request, version, timeout_ms=PROPOSAL_MS)
         except ConnectionLost:
             return ErrorCode.NETWORK_EXCEPTION
@@ -213,31 +206,7 @@ class KraftControlPlane:
         assert isinstance(response, AlterPartitionResponse)
         if response.error_code:
             return error_of(response)
-        return _answers(response, proposals)
-
-    def _alter_partition(self, proposals: Proposals, epoch: int, version: int) -> AlterPartitionRequest:
-        data = AlterPartitionRequest.TopicData
-        topics: dict[Uuid, AlterPartitionRequest.TopicData] = {}
-        for key, proposal in proposals:
-            topic = topics.setdefault(key.topic_id, data(topic_id=key.topic_id, partitions=[]))
-            partition = data.PartitionData(
-                partition_index=key.partition_id,
-                leader_epoch=proposal.leader_epoch,
-                leader_recovery_state=_RECOVERED,  # whoever leads has recovered whatever it could
-                partition_epoch=proposal.partition_epoch,
-            )
-            if version >= _WITH_EPOCHS:
-                epochs = {**proposal.broker_epochs, self._broker_id: epoch}
-                partition.new_isr_with_epochs = [
-                    data.PartitionData.BrokerState(broker_id=one, broker_epoch=epochs.get(one, -1))
-                    for one in proposal.isr
-                ]
-            else:
-                partition.new_isr = list(proposal.isr)
-            topic.partitions.append(partition)
-        return AlterPartitionRequest(
-            broker_id=self._broker_id, broker_epoch=epoch, topics=list(topics.values())
-        )
+        return answers_in(response, proposals)
 
     # What clients want
 
@@ -288,29 +257,6 @@ def error_of(response: Response) -> ErrorCode:
         return ErrorCode(getattr(response, "error_code", 0))
     except ValueError:
         return ErrorCode.UNKNOWN_SERVER_ERROR
-
-
-def _answers(response: AlterPartitionResponse, proposals: Proposals) -> dict[TopicPartition, IsrAnswer]:
-    """By the keys that were asked for. What is not answered is not in it."""
-    asked = {(key.topic_id, key.partition_id): key for key, _ in proposals}
-    found = {}
-    for topic in response.topics:
-        for one in topic.partitions:
-            key = asked.get((topic.topic_id, one.partition_index))
-            if key is None:
-                continue
-            try:
-                error = ErrorCode(one.error_code)
-            except ValueError:
-                error = ErrorCode.UNKNOWN_SERVER_ERROR
-            found[key] = IsrAnswer(
-                error,
-                tuple(one.isr),
-                one.leader_epoch,
-                one.partition_epoch,
-                is_recovering=one.leader_recovery_state != _RECOVERED,
-            )
-    return found
 
 
 def _encoded(principal: str) -> bytes:
