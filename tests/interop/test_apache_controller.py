@@ -165,7 +165,7 @@ def shared(programs, tmp_path_factory):
         servers = ",".join(f"{HOST}:{cluster.port(one)}" for one in CONTROLLERS)
         voters = [f"{one}@{HOST}:{cluster.port(one)}:{Uuid(b'controller %5d' % one)}" for one in CONTROLLERS]
         for one in CONTROLLERS:
-            cluster.configure(one, controller_quorum_bootstrap_servers=servers)
+            cluster.configure(one, controller_quorum_bootstrap_servers=servers, **AUTHORIZER)
             cluster.format(one, "--initial-controllers", ",".join(voters))
         cluster.start(*CONTROLLERS)
         with ApacheBrokers(programs, cluster) as brokers:

@@ -77,6 +77,8 @@ CLIENT_METRICS: Final[Mapping[str, str]] = {
 
 _BROKERS: Final[Mapping[str, str]] = {
     "advertised.listeners": "Where clients and other nodes reach the listeners, if not as they are bound.",
+    "authorizer.class.name": "Not empty: controllers keep access control entries, for brokers of Apache's. A"
+    " Quorate node allows everything.",
     "auto.create.topics.enable": "Whether a topic is made when somebody asks for one that there is not.",
     "auto.leader.rebalance.enable": "Whether the controller gives leaderships back to preferred replicas.",
     "background.threads": "Threads for chores.",

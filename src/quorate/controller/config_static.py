@@ -40,6 +40,7 @@ def _list(default: str | None = None) -> Definition:
 
 STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "advertised.listeners": _list(),
+    "authorizer.class.name": _string(""),
     "auto.create.topics.enable": _boolean("true"),
     "auto.leader.rebalance.enable": _boolean("true"),
     "broker.heartbeat.interval.ms": _int("2000"),

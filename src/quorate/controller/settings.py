@@ -43,6 +43,9 @@ class ControllerSettings:
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)
     kraft_version: int = 1
     """The level of `kraft.version`, which the quorum keeps in control records of its own."""
+    has_authorizer: bool = False
+    """Whether somebody in the cluster goes by access control entries: otherwise none are taken, and whoever
+    writes one does not believe that something is protected now."""
     delegation_token_secret: bytes = b""
     delegation_token_max_lifetime_ms: int = 604_800_000
     delegation_token_expiry_time_ms: int = 86_400_000

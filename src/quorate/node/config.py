@@ -202,6 +202,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "default.replication.factor": Setting(_integer(1, 64), "a number from 1 to 64", 1),
     "num.partitions": _at_least(1, 1),
     "delete.topic.enable": _boolean(True),
+    "authorizer.class.name": Setting(str, "the name of a class", ""),
     "delegation.token.secret.key": Setting(str, "a secret", ""),
     "delegation.token.max.lifetime.ms": _at_least(1, 604_800_000),
     "delegation.token.expiry.time.ms": _at_least(1, 86_400_000),
@@ -374,6 +375,7 @@ class NodeConfig:
             delete_topic_enable=self["delete.topic.enable"],
             topic_defaults=self.topic_defaults,
             properties=self.properties,
+            has_authorizer=bool(self["authorizer.class.name"]),
             delegation_token_secret=self["delegation.token.secret.key"].encode(),
             delegation_token_max_lifetime_ms=self["delegation.token.max.lifetime.ms"],
             delegation_token_expiry_time_ms=self["delegation.token.expiry.time.ms"],
@@ -492,6 +494,10 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
             values[key] = setting.read(text.strip())
         except ValueError:
             raise ConfigError(f"{path}: {key}={text}: allowed is {setting.allowed}") from None
+    if values["authorizer.class.name"]:
+        warnings.append(
+            f"{path}: authorizer.class.name: this node keeps access rights, and allows everything"
+        )
     config = NodeConfig(path, values, tuple(warnings), topic_defaults(properties), dict(properties))
     _check_whole(config)
     return config

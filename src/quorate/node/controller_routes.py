@@ -13,6 +13,7 @@ from quorate.controller.acls import describe_acls
 from quorate.controller.configs import describe_configs
 from quorate.controller.decision import Asker
 from quorate.controller.reassignment import describe_reassignments
+from quorate.controller.refusals import refusal
 from quorate.controller.requests import DECISIONS
 from quorate.controller.scram import describe_user_scram_credentials
 from quorate.controller.settings import ControllerSettings
@@ -43,7 +44,10 @@ from quorate.protocol.api.quorum import (
     VoteRequest,
 )
 from quorate.protocol.api.security import (
+    CreateAclsRequest,
+    DeleteAclsRequest,
     DescribeAclsRequest,
+    DescribeAclsResponse,
     DescribeDelegationTokenRequest,
     DescribeDelegationTokenResponse,
     DescribeUserScramCredentialsRequest,
@@ -64,6 +68,8 @@ _QUORUM_REQUESTS: Final[tuple[type[Request], ...]] = (
     RemoveRaftVoterRequest,
     UpdateRaftVoterRequest,
 )
+_ACLS: Final[tuple[type[Request], ...]] = (CreateAclsRequest, DeleteAclsRequest)
+_NO_AUTHORIZER: Final = ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
 _CONTROLLERS: Final = 2  # the endpoint type of DescribeCluster
 
 
@@ -83,13 +89,14 @@ class ControllerRoutes:
         self._state = state
         self._settings = settings
         routes = [Route(request, self._ask_quorum) for request in _QUORUM_REQUESTS]
-        routes += [Route(request, self._ask_controller) for request in DECISIONS]
+        routes += [Route(request, self._ask_controller) for request in DECISIONS if request not in _ACLS]
         routes += [
+            *(Route(request, self._alter_acls) for request in _ACLS),
             Route(EnvelopeRequest, self._open_envelope),
             Route(DescribeQuorumRequest, _described_quorum(replica)),
             Route(DescribeClusterRequest, _read(self._describe_cluster)),
             Route(DescribeConfigsRequest, _read(lambda one: describe_configs(state.image, settings, one))),
-            Route(DescribeAclsRequest, _read(lambda one: describe_acls(state.image, one))),
+            Route(DescribeAclsRequest, _read(self._describe_acls)),
             Route(
                 DescribeUserScramCredentialsRequest,
                 _read(lambda one: describe_user_scram_credentials(state.image, one)),
@@ -112,6 +119,21 @@ class ControllerRoutes:
         self, context: RequestContext, header: RequestHeader, request: Request
     ) -> Response:
         return await self._desk.ask(request, _asker(context, header))
+
+    async def _alter_acls(self, context: RequestContext, header: RequestHeader, request: Request) -> Response:
+        if not self._settings.has_authorizer:
+            return refusal(request, _NO_AUTHORIZER, header.request_api_version)
+        return await self._ask_controller(context, header, request)
+
+    def _describe_acls(self, request: DescribeAclsRequest) -> DescribeAclsResponse:
+        if self._settings.has_authorizer:
+            return describe_acls(self._state.image, request)
+        return DescribeAclsResponse(
+            throttle_time_ms=0,
+            error_code=_NO_AUTHORIZER.code,
+            error_message=_NO_AUTHORIZER.message,
+            resources=[],
+        )
 
     async def _open_envelope(
         self, context: RequestContext, _header: RequestHeader, request: EnvelopeRequest

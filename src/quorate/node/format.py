@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 from quorate.controller.features import default_features
@@ -110,7 +111,8 @@ async def _format(
     try:
         files.make_directory(directory)
         for parent in _parents(directory):
-            await files.fsync_dir(parent)  # or a power failure could take the whole directory away
+            with suppress(PermissionError):  # what may not be looked into was there before
+                await files.fsync_dir(parent)  # or a power failure could take the whole directory away
     except OSError as error:
         raise StorageError.of(directory, error) from error
     directory_id = new_directory_id(host.random.randbytes)
@@ -133,12 +135,15 @@ async def _format(
 
 
 def _parents(directory: str) -> list[str]:
-    """The directories that hold a directory, one in the other, the innermost first."""
+    """The directories that hold a directory, one in the other, the innermost first.
+
+    >>> _parents("/var/data"), _parents("data/one")
+    (['/var', '/'], ['data', '.'])
+    """
     parents = []
-    while directory and directory != "/":
-        directory = directory.rpartition("/")[0] or ("/" if directory.startswith("/") else "")
-        if directory:
-            parents.append(directory)
+    while directory not in ("", ".", "/"):
+        directory = directory.rpartition("/")[0] or ("/" if directory.startswith("/") else ".")
+        parents.append(directory)
     return parents
 
 
