@@ -26,7 +26,7 @@ ROOT: Any = typer.main.get_command(app)
 def commands(group: Any = ROOT, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     context = typer.Context(group)
     for name in group.list_commands(context):
-        command = group.get_command(context, name)
+        _, command, _ = group.resolve_command(context, [name])
         if hasattr(command, "list_commands"):
             yield from commands(command, (*path, name))
         else:
@@ -38,8 +38,9 @@ def found(words: list[str]) -> tuple[tuple[str, ...], Any]:
     command, path = ROOT, []
     while hasattr(command, "list_commands"):
         path.append(words[len(path)])
-        command = command.get_command(typer.Context(command), path[-1])
-        assert command is not None, f"there is no quorate {' '.join(path)}"
+        _, command, _ = command.resolve_command(
+            typer.Context(command), path[-1:]
+        )  # or it says that it is none
     return tuple(path), command
 
 

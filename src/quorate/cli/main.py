@@ -30,6 +30,20 @@ class Commands(LazyCommands):
         "lab": "quorate.cli.lab_commands",
         "bench": "quorate.cli.bench",
     }
+    helps: ClassVar = {
+        "up": "Runs a cluster on this machine until Ctrl-C.",
+        "topics": "Topics and their partitions.",
+        "produce": "Sends lines to a topic, a record each.",
+        "consume": "Prints the records of a topic, a line each, until Ctrl-C or until told to end.",
+        "groups": "Groups of consumers.",
+        "configs": "Configurations, and what they are worth.",
+        "brokers": "Brokers: their state, and why it is so.",
+        "quorum": "The quorum of controllers.",
+        "metadata": "The metadata log, and what it says of the cluster.",
+        "storage": "The directories of a node.",
+        "lab": "Breaking things on purpose.",
+        "bench": "Runs the benchmarks, each beside a baseline of the same run.",
+    }
 
 
 app = typer.Typer(
