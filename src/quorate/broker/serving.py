@@ -52,6 +52,8 @@ class Broker:
     broker_epoch: Callable[[], int]
     quotas: Quotas = field(default_factory=Quotas)
     leader_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
+    controller_id: Callable[[], int] | None = None
+    """Who the controller is, -1 if nobody; None where any broker passes on what only a controller can do."""
 
     @property
     def image(self) -> ClusterImage:

@@ -13,65 +13,41 @@ between would look as if it were not ours.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from ssl import SSLContext
-from typing import Any
 
-from quorate.broker.cleaner import Cleaner
 from quorate.broker.dynamic_config import DynamicConfig
-from quorate.broker.fetcher import Fetchers
 from quorate.broker.groups import Groups
 from quorate.broker.handlers.log_dirs import LogDirs
-from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.kraft_changes import KraftChanges
 from quorate.broker.lifecycle import Lifecycle, State, Stop
-from quorate.broker.listeners import address_of
-from quorate.broker.partition import Partition, Surroundings
-from quorate.broker.quotas import Quotas
 from quorate.broker.replicas import Replicas
 from quorate.broker.serving import Broker
-from quorate.broker.throttled_replication import FOLLOWER_RATE, LEADER_RATE, ReplicationThrottle
-from quorate.broker.throttling import Throttling
 from quorate.controller.events import Event
 from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.touched import Touched
-from quorate.net.connections import Address, Connections
-from quorate.net.limits import Limits
-from quorate.net.routes import Handler, RequestContext, throttle_time_ms
+from quorate.metadata.versions import KRAFT_VERSION
+from quorate.net.connections import Connections
+from quorate.net.routes import Features
 from quorate.net.server import Server
 from quorate.node.admin_view import BrokerStatus, ReplicaCounts
 from quorate.node.broker_disks import BrokerDisks
-from quorate.node.broker_metrics import (
-    BrokerMetrics,
-    CountedControlPlane,
-    IsrCounts,
-    Traffic,
-    count_replicas,
-)
+from quorate.node.broker_parts import BrokerParts
 from quorate.node.broker_routes import BrokerRoutes
-from quorate.node.cleaner import make_cleaner
-from quorate.node.cleaner_metrics import CleanerMetrics
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.controller_channel import ControllerChannel, KraftControlPlane
 from quorate.node.directory_assignments import DirectoryAssignments
-from quorate.node.group_metrics import GroupCounts, GroupMetrics
 from quorate.node.host import Host
-from quorate.node.log_directory_metrics import LogDirectoryMetrics
 from quorate.node.log_shelf import DirectoryShelf
 from quorate.node.membership import Membership
 from quorate.node.metrics import NodeMetrics
-from quorate.node.quota_metrics import QuotaMetrics
 from quorate.node.replica import Replica
 from quorate.node.tls import Tls
 from quorate.protocol.api.brokers import BrokerRegistrationRequest
-from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.types import Uuid
-from quorate.storage.errors import StorageError
 
 __all__ = ["BrokerRole"]
 
@@ -97,45 +73,23 @@ class BrokerRole:
         self._connections = connections  # makes a set of its own for each purpose
         self._tls = tls
         self._saw = saw
-        self._metrics = metrics
-        self._traffic = Traffic(lambda: state.image)
-        self._isr_counts = IsrCounts()
-        self._group_counts = GroupCounts()
-        self._servers: list[Server] = []
-        self.budget = config.budget()
-        self._logger = logging.getLogger(f"quorate.broker.{host.name}")
+        self.settings = config.broker_settings(replica.cluster_id)
+        self.parts = BrokerParts(host, config, self.settings, state, connections, saw, metrics, tls)
+        self._logger = self.parts.logger
         self._image: ClusterImage | None = None  # the one that was published last
         self._published_offset = -1
         self._when_published: Callable[[], None] = lambda: None
         self._applied = asyncio.Event()
         self._published = asyncio.Event()
-        self._is_serving = asyncio.Event()
         self._is_stopping = False
-        self.settings = config.broker_settings(replica.cluster_id)
-        self.configs = DynamicConfig(self.settings.broker_id, config.properties)
-        self.quotas = Quotas(config.quota_window)
-        self.leader_throttle = ReplicationThrottle(config.replication_quota_window)
-        self.follower_throttle = ReplicationThrottle(config.replication_quota_window)
-        self.configs.when_changed(self._set_throttles, LEADER_RATE, FOLLOWER_RATE)
-        self._set_throttles()
-        self.configs.when_changed(self._limit_connections, "max.connections", "max.connections.per.ip")
-        self.incarnation_id = Uuid(host.random.randbytes(16))
-        self.ports: dict[str, int] = {}  # by listener, once it listens
         self.membership: Membership | None = None
-        self.replicas: Replicas | None = None
-        self.disks: BrokerDisks | None = None
-        self.cleaner: Cleaner | None = None
-        self.groups: Groups | None = None
+        self.budget = self.parts.budget
         state.when_applied.append(lambda _: self._applied.set())
-        metrics.sources.append(BrokerMetrics(self, self._traffic, self._isr_counts))
-        metrics.sources.append(GroupMetrics(lambda: self.groups, self._group_counts))
-        metrics.sources.append(LogDirectoryMetrics(lambda: self.disks))
-        metrics.sources.append(CleanerMetrics(lambda: self.cleaner, host.wall_ms))
-        throttles = {"leader": self.leader_throttle, "follower": self.follower_throttle}
-        metrics.sources.append(QuotaMetrics(self.quotas, throttles, self._now_ms))
+        self.parts.count(self)
 
     async def run(self) -> Stop:
         """Serves until it is let go. Raises what ended it otherwise."""
+        parts = self.parts
         async with AsyncExitStack() as closing:
             shelf = await DirectoryShelf.open(self._host, self._config, self.settings)
             closing.push_async_callback(shelf.close_directories)
@@ -150,13 +104,20 @@ class BrokerRole:
             disks = BrokerDisks(
                 self._host, self._config, shelf, assignments, self.configs, lambda: self._state.image
             )
-            broker, proposals, fetchers = self._assemble(disks)
-            self.disks = disks
-            control_plane = broker.control_plane
-            assert isinstance(control_plane, KraftControlPlane)
-            servers = await self._listen(broker, LogDirs(broker, disks.moves, disks.futures), closing)
+            control_plane = KraftControlPlane(
+                self.settings.broker_id,
+                self._broker_epoch,
+                forwarding=self._channel(),
+                proposing=self._channel(),
+            )
+            broker, proposals, fetchers = parts.assemble(
+                disks, control_plane, self._broker_epoch, self._is_eligible
+            )
+            servers = await self._listen(
+                broker, control_plane, LogDirs(broker, disks.moves, disks.futures), closing
+            )
             lifecycle = Lifecycle(
-                self._registration(shelf, servers), self._config.lifecycle_settings, chance=self._host.random
+                self._registration(shelf), self._config.lifecycle_settings, chance=self._host.random
             )
             membership = self.membership = Membership(
                 lifecycle,
@@ -178,7 +139,7 @@ class BrokerRole:
                         broker.replicas.watch_followers(),
                         broker.replicas.save_high_watermarks(),
                         broker.replicas.enforce_retention(),
-                        self._clean_logs(),
+                        parts.clean_logs(),
                         control_plane.run(),
                         assignments.run(),
                         *disks.duties(),
@@ -213,131 +174,46 @@ class BrokerRole:
             self._host.random,
         )
 
-    def _assemble(self, disks: BrokerDisks) -> tuple[Broker, IsrProposals, Fetchers]:
-        settings, host, shelf = self.settings, self._host, disks.shelf
-        around = Surroundings(
-            broker_id=settings.broker_id,
-            lag_ms_max=settings.replica_lag_time_max_ms,
-            now_ms=self._now_ms,
-            wall_ms=host.wall_ms,
-            is_eligible=self._is_eligible,
-            scans_records=settings.validates_records,
-            producer_expiration_ms=lambda: self.configs["producer.id.expiration.ms"],
-        )
-        control_plane = KraftControlPlane(
-            settings.broker_id,
-            self._broker_epoch,
-            forwarding=self._channel(),
-            proposing=self._channel(),
-        )
-        proposals = IsrProposals(CountedControlPlane(control_plane, lambda: replicas, self._isr_counts))
-        fetchers = Fetchers(
-            settings.broker_id,
-            self._connections(self._tls.to_listener(settings.inter_broker_listener)),
-            self._config.fetcher_settings,
-            self._address_of,
-            self._broker_epoch,
-            self._take_offline,
-            self.follower_throttle,
-        )
-        replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals, disks.assigned)
-        self.cleaner = make_cleaner(
-            settings.broker_id, host, self.configs, shelf, replicas, self._now_ms, self._take_offline
-        )
-        disks.begin(replicas, self.cleaner)
-        broker = Broker(
-            settings=settings,
-            configs=self.configs,
-            replicas=replicas,
-            proposals=proposals,
-            control_plane=control_plane,
-            random=host.random,
-            now_ms=self._now_ms,
-            wall_ms=host.wall_ms,
-            current_image=lambda: self._state.image,
-            broker_epoch=self._broker_epoch,
-            quotas=self.quotas,
-            leader_throttle=self.leader_throttle,
-        )
-        return broker, proposals, fetchers
-
-    async def _listen(self, broker: Broker, log_dirs: LogDirs, closing: AsyncExitStack) -> list[Server]:
-        servers = self._servers
-        assert isinstance(broker.control_plane, KraftControlPlane)
-        groups = self.groups = Groups(broker, self._tell_of_groups)
-        broker.replicas.when_led = groups.led
+    async def _listen(
+        self, broker: Broker, control_plane: KraftControlPlane, log_dirs: LogDirs, closing: AsyncExitStack
+    ) -> list[Server]:
+        assert self.groups is not None
         routes = BrokerRoutes(
             broker,
-            broker.control_plane,
-            self._replica,
+            control_plane,
             self._state,
-            groups,
+            self.groups,
             log_dirs,
             lambda: self._published_offset,
+            self._features,
         )
         self._when_published = routes.own_view.applied
         closing.push_async_callback(routes.close)
-        for listener in self._config.broker_listeners:
-            table = routes.table(self._when_serving)
-            settle = Throttling(self.quotas, self._now_ms).settle
-            notes = {**self._traffic.notes, **self._group_counts.notes}
-            self._metrics.meters.measure(table, notes, settle)
-            server = Server(
-                listener.name,
-                table,
-                limits=self._limits(),
-                budget=self.budget,
-                when_queued=self._metrics.meters.queued,
-                throttle_time_ms=throttle_time_ms,
-                connection_delay_ms=lambda host: self.quotas.connections.charge(host, self._now_ms()),
-            )
-            await server.start(listener.host or None, listener.port, self._tls.for_listener(listener.name))
-            closing.push_async_callback(server.close, timeout_ms=0)
-            self.ports[listener.name] = server.port
-            self._logger.info("listening listener=%s port=%d", listener.name, server.port)
-            servers.append(server)
-        return servers
+        return await self.parts.listen(lambda _: routes.table(self.parts.when_serving), closing)
 
-    def _tell_of_groups(self, events: Sequence[Event]) -> None:
-        self._group_counts.saw(events)
-        self._saw(events)
+    def _features(self) -> Features:
+        """What ApiVersions says of features: that of the quorum comes from there, the others from the log."""
+        levels = {
+            **self._state.image.features,
+            KRAFT_VERSION: self._replica.quorum.voters.kraft_version,
+        }
+        return Features(
+            supported={name: range(low, high + 1) for name, (low, high) in SUPPORTED_FEATURES.items()},
+            finalized=dict(sorted(levels.items())),
+            finalized_epoch=self._state.position.offset - 1,
+        )
 
-    def _when_serving(self, handler: Handler) -> Handler:
-        """Clients that come too early wait until the broker may serve."""
-
-        def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
-            if self._is_serving.is_set():
-                return handler(context, header, request)
-            return self._wait_and_handle(handler, context, header, request)
-
-        return handle
-
-    async def _wait_and_handle(
-        self, handler: Handler, context: RequestContext, header: RequestHeader, request: Any
-    ) -> Any:
-        await self._is_serving.wait()
-        answer = handler(context, header, request)
-        return await answer if isinstance(answer, Awaitable) else answer
-
-    def _registration(self, shelf: DirectoryShelf, servers: list[Server]) -> BrokerRegistrationRequest:
-        config = self._config
-        by_name = {listener.name: listener for listener in config.broker_listeners}
-        listeners = []
-        for server in servers:
-            host, port = config.advertised_broker(by_name[server.listener], server.port)
-            listeners.append(
-                BrokerRegistrationRequest.Listener(
-                    name=server.listener,
-                    host=host,
-                    port=port,
-                    security_protocol=self._tls.code_of(server.listener),
-                )
-            )
+    def _registration(self, shelf: DirectoryShelf) -> BrokerRegistrationRequest:
         return BrokerRegistrationRequest(
             broker_id=self.settings.broker_id,
             cluster_id=self.settings.cluster_id,
             incarnation_id=self.incarnation_id,
-            listeners=listeners,
+            listeners=[
+                BrokerRegistrationRequest.Listener(
+                    name=name, host=host, port=port, security_protocol=protocol
+                )
+                for name, host, port, protocol in self.parts.advertised()
+            ],
             features=[
                 BrokerRegistrationRequest.Feature(
                     name=name, min_supported_version=lowest, max_supported_version=highest
@@ -373,14 +249,14 @@ class BrokerRole:
             assert groups is not None
             groups.follow(image, image.touched if self._image is image else None)
             if self._image is not image or image.touched is None or image.touched.quotas:
-                self.quotas.update(image.quotas)
+                self.parts.quotas.update(image.quotas)
             # Nothing may be awaited before this: what is applied from now on is noted for the next time.
             self._image, image.touched = image, Touched()
             self.configs.update(image)
             if not self._published.is_set():
                 await shelf.set_aside_others([key for key, _ in found.assigned])
             await replicas.apply(found)
-            self._set_aside(image)
+            self.parts.set_aside(image)
             self._published_offset = offset
             self._when_published()
             membership.metadata_applied(offset, image.brokers.get(self.settings.broker_id))
@@ -390,25 +266,8 @@ class BrokerRole:
 
     async def _open_for_clients(self, membership: Membership) -> None:
         await membership.is_unfenced.wait()
-        self._is_serving.set()
+        self.parts.is_serving.set()
         self._logger.info("serving epoch=%d", membership.epoch)
-
-    # Disks
-
-    async def _clean_logs(self) -> None:
-        """Compacts logs of topics that want it, unless the file says that nobody does."""
-        assert self.cleaner is not None
-        if self._config["log.cleaner.enable"]:
-            await self.cleaner.run()
-
-    def _set_aside(self, image: ClusterImage) -> None:
-        """What is fetched from the other brokers needs memory, too."""
-        others = len(image.brokers.keys() - {self.settings.broker_id})
-        self.budget.set_aside(others * self._config.fetcher_settings.response_max_bytes)
-
-    def _take_offline(self, partition: Partition, error: StorageError) -> None:
-        assert self.replicas is not None
-        self.replicas.offline(partition, error)
 
     # What others ask
 
@@ -431,29 +290,31 @@ class BrokerRole:
         )
 
     def replica_counts(self) -> ReplicaCounts:
-        return count_replicas(self.replicas or (), self._state.image, self.settings.broker_id)
+        return self.parts.replica_counts()
 
     def listeners(self) -> Sequence[Server]:
-        return self._servers
+        return self.parts.servers
 
-    def _limits(self) -> Limits:
-        """Those of a listener. To let nobody in would lock out whoever could change that."""
-        return replace(
-            self._config.limits,
-            connections_max=max(1, self.configs["max.connections"]),
-            connections_per_address_max=max(1, self.configs["max.connections.per.ip"]),
-        )
+    @property
+    def ports(self) -> Mapping[str, int]:
+        """By listener, once it listens."""
+        return self.parts.ports
 
-    def _limit_connections(self) -> None:
-        for server in self._servers:
-            server.limits = self._limits()
+    @property
+    def configs(self) -> DynamicConfig:
+        return self.parts.configs
 
-    def _set_throttles(self) -> None:
-        self.leader_throttle.limit = self.configs[LEADER_RATE]
-        self.follower_throttle.limit = self.configs[FOLLOWER_RATE]
+    @property
+    def groups(self) -> Groups | None:
+        return self.parts.groups
 
-    def _now_ms(self) -> float:
-        return asyncio.get_running_loop().time() * 1000
+    @property
+    def replicas(self) -> Replicas | None:
+        return self.parts.replicas
+
+    @property
+    def incarnation_id(self) -> Uuid:
+        return self.parts.incarnation_id
 
     def _broker_epoch(self) -> int:
         return -1 if self.membership is None else self.membership.epoch
@@ -461,6 +322,3 @@ class BrokerRole:
     def _is_eligible(self, broker_id: int, epoch: int) -> bool:
         known = self._state.image.brokers.get(broker_id)
         return known is not None and known.is_active and epoch in (-1, known.epoch)
-
-    def _address_of(self, broker_id: int) -> Address | None:
-        return address_of(self._state.image, broker_id, self.settings.inter_broker_listener)

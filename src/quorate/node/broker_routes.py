@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Protocol
 
+from quorate.broker.control_plane import ControlPlane
 from quorate.broker.groups import Groups
 from quorate.broker.handlers.alter_configs import AlteringConfigs
 from quorate.broker.handlers.delete_records import DeletingRecords
@@ -12,7 +13,7 @@ from quorate.broker.handlers.describe import Describing
 from quorate.broker.handlers.describe_producers import DescribingProducers
 from quorate.broker.handlers.fetch import FetchHandler
 from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
-from quorate.broker.handlers.forwarding import Forwarding, limit_to_controller
+from quorate.broker.handlers.forwarding import Forwarder, Forwarding, limit_to_controller
 from quorate.broker.handlers.group_admin import GroupAdministration
 from quorate.broker.handlers.group_members import GroupMembers
 from quorate.broker.handlers.group_offsets import GroupOffsets
@@ -25,12 +26,8 @@ from quorate.broker.handlers.producer_ids import InitProducerIdHandler
 from quorate.broker.handlers.security import Security
 from quorate.broker.handlers.topic_creation import TopicCreation
 from quorate.broker.serving import Broker
-from quorate.controller.settings import SUPPORTED_FEATURES
-from quorate.metadata.versions import KRAFT_VERSION
 from quorate.net.routes import Features, Handler, Route, RouteTable
 from quorate.node.cluster_state import ClusterState
-from quorate.node.controller_channel import KraftControlPlane
-from quorate.node.replica import Replica
 from quorate.protocol.api.groups import FindCoordinatorRequest
 from quorate.protocol.api.produce_fetch import (
     FetchRequest,
@@ -39,10 +36,15 @@ from quorate.protocol.api.produce_fetch import (
     ProduceRequest,
 )
 from quorate.protocol.api.transactions import InitProducerIdRequest
+from quorate.protocol.message import Request
 
-__all__ = ["BrokerRoutes"]
+__all__ = ["BrokerRoutes", "ForwardingPlane"]
 
 _PRODUCE_MAX: Final = ProduceRequest.__served__[-1]
+
+
+class ForwardingPlane(Forwarder, ControlPlane, Protocol):
+    """A control plane that also knows what the controller serves."""
 
 
 class BrokerRoutes:
@@ -51,16 +53,19 @@ class BrokerRoutes:
     def __init__(
         self,
         broker: Broker,
-        control_plane: KraftControlPlane,
-        replica: Replica,
+        control_plane: ForwardingPlane,
         state: ClusterState,
         groups: Groups,
         log_dirs: LogDirs,
         carried_out: Callable[[], int],
+        features: Callable[[], Features],
+        *,
+        more: Sequence[Route] = (),
+        without: Collection[type[Request]] = (),
     ) -> None:
-        """`carried_out` is the offset of the metadata log up to which the broker has done what it says."""
-        self._replica = replica
-        self._state = state
+        """`carried_out` is the offset of the metadata up to which the broker has done what they say. `more`
+        is served besides, `without` is not, because this control plane has nothing to say to it."""
+        self._features = features
         self._control_plane = control_plane
         self._creation = TopicCreation(broker.settings, control_plane)
         self._producer_ids = InitProducerIdHandler(broker)
@@ -69,7 +74,7 @@ class BrokerRoutes:
         )
         state.when_applied.append(lambda _: own_view.applied())
         forwarding = Forwarding(control_plane, own_view)
-        self._routes = [
+        served = [
             # Old librdkafka compresses only for those who claim to know version 0.
             Route(ProduceRequest, ProduceHandler(broker), advertised=range(_PRODUCE_MAX + 1)),
             Route(FetchRequest, FetchHandler(broker)),
@@ -89,6 +94,7 @@ class BrokerRoutes:
             *DescribingProducers(broker).routes(),
             *log_dirs.routes(),
         ]
+        self._routes = [*(one for one in served if one.request not in without), *more]
 
     def table(self, wrap: Callable[[Handler], Handler]) -> RouteTable:
         """`wrap` goes around every handler."""
@@ -101,15 +107,3 @@ class BrokerRoutes:
         """Gives up what is under way for nobody in particular."""
         self._producer_ids.ids.close()
         await self._creation.close()
-
-    def _features(self) -> Features:
-        """What ApiVersions says of features: that of the quorum comes from there, the others from the log."""
-        levels = {
-            **self._state.image.features,
-            KRAFT_VERSION: self._replica.quorum.voters.kraft_version,
-        }
-        return Features(
-            supported={name: range(low, high + 1) for name, (low, high) in SUPPORTED_FEATURES.items()},
-            finalized=dict(sorted(levels.items())),
-            finalized_epoch=self._state.position.offset - 1,
-        )

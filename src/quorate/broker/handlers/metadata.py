@@ -109,7 +109,7 @@ class Metadata:
         return MetadataResponse(
             brokers=self._brokers(reachable),
             cluster_id=self._broker.settings.cluster_id,
-            controller_id=self._any_broker(reachable),
+            controller_id=self._controller_id(reachable),
             topics=topics + others,
             cluster_authorized_operations=self._cluster_operations(
                 context, request.include_cluster_authorized_operations
@@ -206,8 +206,12 @@ class Metadata:
             for one in reachable.alive
         ]
 
-    def _any_broker(self, reachable: Reachable) -> int:
-        """Whom clients take for the controller. Any will do: what only the controller can do is forwarded."""
+    def _controller_id(self, reachable: Reachable) -> int:
+        """Whom clients take for the controller: the broker that is it; or any, where what only the controller
+        can do is forwarded."""
+        controller_id = self._broker.controller_id
+        if controller_id is not None:
+            return found if (found := controller_id()) in reachable.alive else _NO_CONTROLLER
         return self._broker.random.choice(reachable.alive) if reachable.alive else _NO_CONTROLLER
 
     # DescribeTopicPartitions
@@ -317,7 +321,7 @@ class Metadata:
         image = self._broker.image
         reachable = Reachable(image, context.listener)
         shown = list(reachable.endpoints) if request.include_fenced_brokers else reachable.alive
-        response.controller_id = self._any_broker(reachable)
+        response.controller_id = self._controller_id(reachable)
         response.brokers = [
             DescribeClusterResponse.Broker(
                 broker_id=one,

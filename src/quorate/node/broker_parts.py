@@ -1,0 +1,271 @@
+"""What a broker is made of, whoever decides about it: its replicas, its listeners, its limits and its counts.
+
+`broker` puts these parts behind a metadata log, `zookeeper_broker` behind a ZooKeeper. Both assemble them,
+listen, and begin to serve when they may; how they become members, and where the metadata comes from, is
+their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from ssl import SSLContext
+from typing import Any
+
+from quorate.broker.cleaner import Cleaner
+from quorate.broker.control_plane import ControlPlane
+from quorate.broker.dynamic_config import DynamicConfig
+from quorate.broker.fetcher import Fetchers
+from quorate.broker.groups import Groups
+from quorate.broker.isr_proposals import IsrProposals
+from quorate.broker.listeners import address_of
+from quorate.broker.partition import Partition, Surroundings
+from quorate.broker.quotas import Quotas
+from quorate.broker.replicas import Replicas
+from quorate.broker.serving import Broker
+from quorate.broker.settings import BrokerSettings
+from quorate.broker.throttled_replication import FOLLOWER_RATE, LEADER_RATE, ReplicationThrottle
+from quorate.broker.throttling import Throttling
+from quorate.controller.events import Event
+from quorate.metadata.image import ClusterImage
+from quorate.net.connections import Address, Connections
+from quorate.net.limits import Limits
+from quorate.net.routes import Handler, RequestContext, RouteTable, throttle_time_ms
+from quorate.net.server import Server
+from quorate.node.admin_view import BrokerView, ReplicaCounts
+from quorate.node.broker_disks import BrokerDisks
+from quorate.node.broker_metrics import (
+    BrokerMetrics,
+    CountedControlPlane,
+    IsrCounts,
+    Traffic,
+    count_replicas,
+)
+from quorate.node.cleaner import make_cleaner
+from quorate.node.cleaner_metrics import CleanerMetrics
+from quorate.node.cluster_state import ClusterState
+from quorate.node.config import NodeConfig
+from quorate.node.group_metrics import GroupCounts, GroupMetrics
+from quorate.node.host import Host
+from quorate.node.log_directory_metrics import LogDirectoryMetrics
+from quorate.node.metrics import NodeMetrics
+from quorate.node.quota_metrics import QuotaMetrics
+from quorate.node.tls import Tls
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.types import Uuid
+from quorate.storage.errors import StorageError
+
+__all__ = ["BrokerParts"]
+
+Eligible = Callable[[int, int], bool]
+
+
+class BrokerParts:
+    """The parts of one broker. `assemble` and `listen` come in this order, once."""
+
+    def __init__(
+        self,
+        host: Host,
+        config: NodeConfig,
+        settings: BrokerSettings,
+        state: ClusterState,
+        connections: Callable[[SSLContext | None], Connections],
+        saw: Callable[[Sequence[Event]], None],
+        metrics: NodeMetrics,
+        tls: Tls,
+    ) -> None:
+        self._host = host
+        self._config = config
+        self._state = state
+        self._connections = connections  # makes a set of its own for each purpose
+        self._tls = tls
+        self._saw = saw
+        self._metrics = metrics
+        self._traffic = Traffic(lambda: state.image)
+        self._isr_counts = IsrCounts()
+        self._group_counts = GroupCounts()
+        self.is_serving = asyncio.Event()
+        self.settings = settings
+        self.logger = logging.getLogger(f"quorate.broker.{host.name}")
+        self.budget = config.budget()
+        self.configs = DynamicConfig(settings.broker_id, config.properties)
+        self.quotas = Quotas(config.quota_window)
+        self.leader_throttle = ReplicationThrottle(config.replication_quota_window)
+        self.follower_throttle = ReplicationThrottle(config.replication_quota_window)
+        self.configs.when_changed(self._set_throttles, LEADER_RATE, FOLLOWER_RATE)
+        self._set_throttles()
+        self.configs.when_changed(self._limit_connections, "max.connections", "max.connections.per.ip")
+        self.incarnation_id = Uuid(host.random.randbytes(16))
+        self.servers: list[Server] = []
+        self.ports: dict[str, int] = {}  # by listener, once it listens
+        self.replicas: Replicas | None = None
+        self.disks: BrokerDisks | None = None
+        self.cleaner: Cleaner | None = None
+        self.groups: Groups | None = None
+
+    def count(self, view: BrokerView) -> None:
+        """Begins to be counted among what the node measures."""
+        sources = self._metrics.sources
+        sources.append(BrokerMetrics(view, self._traffic, self._isr_counts))
+        sources.append(GroupMetrics(lambda: self.groups, self._group_counts))
+        sources.append(LogDirectoryMetrics(lambda: self.disks))
+        sources.append(CleanerMetrics(lambda: self.cleaner, self._host.wall_ms))
+        throttles = {"leader": self.leader_throttle, "follower": self.follower_throttle}
+        sources.append(QuotaMetrics(self.quotas, throttles, self.now_ms))
+
+    # Putting it together
+
+    def assemble(
+        self,
+        disks: BrokerDisks,
+        control_plane: ControlPlane,
+        broker_epoch: Callable[[], int],
+        is_eligible: Eligible,
+        controller_id: Callable[[], int] | None = None,
+    ) -> tuple[Broker, IsrProposals, Fetchers]:
+        """The broker itself. `is_eligible` says whether a broker of an epoch may be in sync; `controller_id`
+        is whom clients are told to go to for what only a controller can do, if that matters."""
+        settings, host, shelf = self.settings, self._host, disks.shelf
+        around = Surroundings(
+            broker_id=settings.broker_id,
+            lag_ms_max=settings.replica_lag_time_max_ms,
+            now_ms=self.now_ms,
+            wall_ms=host.wall_ms,
+            is_eligible=is_eligible,
+            scans_records=settings.validates_records,
+            producer_expiration_ms=lambda: self.configs["producer.id.expiration.ms"],
+        )
+        proposals = IsrProposals(CountedControlPlane(control_plane, lambda: replicas, self._isr_counts))
+        fetchers = Fetchers(
+            settings.broker_id,
+            self._connections(self._tls.to_listener(settings.inter_broker_listener)),
+            self._config.fetcher_settings,
+            self.address_of,
+            broker_epoch,
+            self._take_offline,
+            self.follower_throttle,
+        )
+        replicas = self.replicas = Replicas(settings, around, shelf, fetchers, proposals, disks.assigned)
+        self.cleaner = make_cleaner(
+            settings.broker_id, host, self.configs, shelf, replicas, self.now_ms, self._take_offline
+        )
+        self.disks = disks
+        disks.begin(replicas, self.cleaner)
+        broker = Broker(
+            settings=settings,
+            configs=self.configs,
+            replicas=replicas,
+            proposals=proposals,
+            control_plane=control_plane,
+            random=host.random,
+            now_ms=self.now_ms,
+            wall_ms=host.wall_ms,
+            current_image=lambda: self._state.image,
+            broker_epoch=broker_epoch,
+            quotas=self.quotas,
+            leader_throttle=self.leader_throttle,
+            controller_id=controller_id,
+        )
+        groups = self.groups = Groups(broker, self._tell_of_groups)
+        replicas.when_led = groups.led
+        return broker, proposals, fetchers
+
+    async def listen(self, make_table: Callable[[str], RouteTable], closing: AsyncExitStack) -> list[Server]:
+        """Opens all listeners. `make_table` makes the table of one, by its name."""
+        for listener in self._config.broker_listeners:
+            table = make_table(listener.name)
+            settle = Throttling(self.quotas, self.now_ms).settle
+            notes = {**self._traffic.notes, **self._group_counts.notes}
+            self._metrics.meters.measure(table, notes, settle)
+            server = Server(
+                listener.name,
+                table,
+                limits=self._limits(),
+                budget=self.budget,
+                when_queued=self._metrics.meters.queued,
+                throttle_time_ms=throttle_time_ms,
+                connection_delay_ms=lambda host: self.quotas.connections.charge(host, self.now_ms()),
+            )
+            await server.start(listener.host or None, listener.port, self._tls.for_listener(listener.name))
+            closing.push_async_callback(server.close, timeout_ms=0)
+            self.ports[listener.name] = server.port
+            self.logger.info("listening listener=%s port=%d", listener.name, server.port)
+            self.servers.append(server)
+        return self.servers
+
+    def when_serving(self, handler: Handler) -> Handler:
+        """Clients that come too early wait until the broker may serve."""
+
+        def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
+            if self.is_serving.is_set():
+                return handler(context, header, request)
+            return self._wait_and_handle(handler, context, header, request)
+
+        return handle
+
+    async def _wait_and_handle(
+        self, handler: Handler, context: RequestContext, header: RequestHeader, request: Any
+    ) -> Any:
+        await self.is_serving.wait()
+        answer = handler(context, header, request)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+    def advertised(self) -> list[tuple[str, str, int, int]]:
+        """Where others reach it: name, host, port and security protocol of every listener."""
+        by_name = {listener.name: listener for listener in self._config.broker_listeners}
+        found = []
+        for server in self.servers:
+            host, port = self._config.advertised_broker(by_name[server.listener], server.port)
+            found.append((server.listener, host, port, self._tls.code_of(server.listener)))
+        return found
+
+    def _tell_of_groups(self, events: Sequence[Event]) -> None:
+        self._group_counts.saw(events)
+        self._saw(events)
+
+    # What goes on
+
+    async def clean_logs(self) -> None:
+        """Compacts logs of topics that want it, unless the file says that nobody does."""
+        assert self.cleaner is not None
+        if self._config["log.cleaner.enable"]:
+            await self.cleaner.run()
+
+    def set_aside(self, image: ClusterImage) -> None:
+        """What is fetched from the other brokers needs memory, too."""
+        others = len(image.brokers.keys() - {self.settings.broker_id})
+        self.budget.set_aside(others * self._config.fetcher_settings.response_max_bytes)
+
+    def _take_offline(self, partition: Partition, error: StorageError) -> None:
+        assert self.replicas is not None
+        self.replicas.offline(partition, error)
+
+    def _limits(self) -> Limits:
+        """Those of a listener. To let nobody in would lock out whoever could change that."""
+        return replace(
+            self._config.limits,
+            connections_max=max(1, self.configs["max.connections"]),
+            connections_per_address_max=max(1, self.configs["max.connections.per.ip"]),
+        )
+
+    def _limit_connections(self) -> None:
+        for server in self.servers:
+            server.limits = self._limits()
+
+    def _set_throttles(self) -> None:
+        self.leader_throttle.limit = self.configs[LEADER_RATE]
+        self.follower_throttle.limit = self.configs[FOLLOWER_RATE]
+
+    # What others ask
+
+    def replica_counts(self) -> ReplicaCounts:
+        return count_replicas(self.replicas or (), self._state.image, self.settings.broker_id)
+
+    def now_ms(self) -> float:
+        return asyncio.get_running_loop().time() * 1000
+
+    def address_of(self, broker_id: int) -> Address | None:
+        return address_of(self._state.image, broker_id, self.settings.inter_broker_listener)
