@@ -57,6 +57,22 @@ class RecordStream:
     def kinds(self) -> Column:
         """The kind of metadata record that each is; `UNCLEAR` for records that are not plain ones, with their
         batch's time and without a key."""
+        return self._frames()[0]
+
+    def plain_values(self) -> tuple[Column, Column, Column]:
+        """The kinds, and where the value of each record starts and ends; a record whose value does not end
+        where it should is not a plain one."""
+        raw = np.frombuffer(self.data, np.uint8)
+        kinds, delta, value, frame = self._frames()
+        length = _read_varints(raw, value, frame - value)
+        end = frame + (length >> 1)
+        is_whole = (end + 1 == self.ends) & (raw.take(end, mode="clip") == 0) & (length & 1 == 0)
+        is_whole &= _read_varints(raw, delta, value - 1 - delta) == self.deltas << 1
+        kinds[~is_whole] = UNCLEAR
+        return kinds, frame, end
+
+    def _frames(self) -> tuple[Column, Column, Column, Column]:
+        """The kinds, and where the offset delta, the length of the value and the value of each stand."""
         raw = np.frombuffer(self.data, np.uint8)
 
         def byte(at: Column) -> Column:
@@ -71,7 +87,7 @@ class RecordStream:
         is_plain &= (_length_bytes(raw, delta) == delta_bytes) & (byte(key) == 1) & (byte(frame) == 1)
         kinds = byte(frame + 1)
         kinds[~is_plain | (kinds > 127)] = UNCLEAR
-        return kinds
+        return kinds, delta, value, frame
 
 
 def read_stream(buffers: Sequence[Buffer], headers: Sequence[BatchHeader]) -> RecordStream | None:
@@ -156,3 +172,11 @@ def _length_bytes(raw: Column, positions: Column) -> Column:
     first = raw.take(positions, mode="clip") > 127
     second = raw.take(positions + 1, mode="clip") > 127
     return 1 + first + (first & second)
+
+
+def _read_varints(raw: Column, positions: Column, sizes: Column) -> Column:
+    """The varints at these positions, which take so many bytes: up to three."""
+    value = raw.take(positions, mode="clip").astype(np.int64) & 127
+    for at in (1, 2):
+        value |= ((raw.take(positions + at, mode="clip").astype(np.int64) & 127) << 7 * at) * (sizes > at)
+    return value

@@ -1,8 +1,8 @@
 """Messages as JSON, with the names that Kafka's own tools give the fields.
 
 A tagged field stands there only if it says something, as in Kafka's JSON. Tagged fields of a newer version,
-which nobody here knows, are kept raw under `unknownTaggedFields`. What lets somebody in who has it is left out:
-tables are copied to more places than logs are.
+which nobody here knows, are kept raw under `unknownTaggedFields`. What lets somebody in who has it is left
+out: tables are copied to more places than logs are.
 """
 
 from __future__ import annotations
