@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from quorate.cli.quiet import without_log_lines
 from quorate.lab.faults import Fault, to_text
-from quorate.lab.quorum import Outcome, draw_quorum_faults, run_quorum
+from quorate.lab.outcome import Outcome
+from quorate.lab.quorum import draw_quorum_faults, run_quorum
 from quorate.lab.shrink import shrink
 from quorate.lab.world import SECOND
 

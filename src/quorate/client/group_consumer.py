@@ -177,8 +177,8 @@ class GroupConsumer:
         gained = membership.assigned - self._reading
         if gained:
             places = await committed_offsets(self._cluster, self._group, gained, membership.member)
-            starts: dict[tuple[str, int], int | None] = dict.fromkeys(self._reading)
-            for at in gained:
+            starts: dict[tuple[str, int], int | None] = dict.fromkeys(sorted(self._reading))
+            for at in sorted(gained):
                 starts[at] = places[at].offset if at in places else None
             self._fetcher.assign(starts)
             self._reading = frozenset(starts)  # type: ignore[arg-type]
@@ -187,7 +187,7 @@ class GroupConsumer:
     def _read(self, partitions: frozenset[TopicPartition]) -> None:
         """Reads only these of what was read before."""
         if partitions != self._reading:
-            self._fetcher.assign(dict.fromkeys(partitions))
+            self._fetcher.assign(dict.fromkeys(sorted(partitions)))
             self._reading = partitions
             self._done = {at: one for at, one in self._done.items() if at in partitions}
             self._when_assigned(partitions)
@@ -203,7 +203,7 @@ class GroupConsumer:
 
     def _positions(self) -> dict[TopicPartition, Committed]:
         found = {}
-        for at in self._reading:
+        for at in sorted(self._reading):
             offset = self._fetcher.position(at)
             if offset is not None:
                 found[at] = Committed(offset)

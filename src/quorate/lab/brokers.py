@@ -28,7 +28,8 @@ from quorate.client.errors import Unavailable
 from quorate.client.fetcher import Fetcher, FetcherSettings
 from quorate.client.producer import Delivered, Producer, ProducerSettings
 from quorate.lab.faults import ACTIONS, DRAWS, Draw, Fault, draw_faults, heal_everything, of_one, schedule
-from quorate.lab.quorum import CLUSTER_ID, Outcome, Violation
+from quorate.lab.outcome import Outcome, Violation
+from quorate.lab.quorum import CLUSTER_ID
 from quorate.lab.world import SECOND, Exit, World
 from quorate.net.connections import Backoff
 from quorate.node.config import parse_config

@@ -142,6 +142,8 @@ class Clockwork:
         self.kernel = Kernel()
         self.hooks: list[Callable[[], None]] = []
         """Called after every step; a checker raises here when an invariant is broken."""
+        self.last_owner: Owner = self.kernel
+        """Whose the last step was."""
         self._order = 0
         self._tasks_made = 0
         self._ready: deque[Handle] = deque()
@@ -233,6 +235,7 @@ class Clockwork:
 
     def _step(self, handle: Handle, owner: Owner) -> None:
         callback = handle.callback
+        self.last_owner = owner
         trace = self.trace
         trace.step(self.now_ns, owner.index, trace.code_of_callback(callback))
         if trace.with_text:

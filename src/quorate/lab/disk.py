@@ -75,6 +75,12 @@ class Disk:
             inode.lock_holder = None
             inode.power_fails(self._source, Fate.draw(self._source) if fate is Fate.TORN else fate)
 
+    def replace(self) -> None:
+        """Another disk, with nothing on it."""
+        self.root = Directory()
+        self.repair()
+        self.no_crash()
+
     def repair(self) -> None:
         """Ends slowness, fullness and errors; what they did stays."""
         self.slowness, self.room_bytes, self.failing_syncs, self.failing_reads = 1.0, None, 0, 0

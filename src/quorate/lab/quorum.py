@@ -5,44 +5,35 @@ configurations whenever its node leads, and remembers which were acknowledged. B
 topics come and go (`lab.members`), and an administrator adds and removes voters. Faults are drawn from the
 seed; then everything heals, and the cluster must recover.
 
-The checkers, after every step: one leader per epoch; epochs on a machine and high watermarks of a process
-never go back; a new leader has everything that was committed before its epoch. Whenever a batch is applied
-anywhere, it is the one that was applied at that offset before. After every committed batch: no fenced broker
-leads, a leader is in sync, and no epoch of a broker or a partition goes back. No reply comes before its
-commit. At the end: everyone has the same image, with everything that was acknowledged in it, and the brokers
-are back.
+`quorum_checks` looks after every step and every batch. Besides: no reply comes before its commit; at the end
+everyone has the same image, with everything that was acknowledged in it, and the brokers are back.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.controller.decision import Asker
 from quorate.lab.faults import Fault, draw_faults, heal_everything, schedule
 from quorate.lab.members import administrate_topics, be_a_broker
-from quorate.lab.membership_checks import MembershipChecks
+from quorate.lab.outcome import Outcome, Violation, innermost
+from quorate.lab.quorum_checks import QuorumChecks, WatchedState
+from quorate.lab.voter_changes import change_voters
 from quorate.lab.world import SECOND, Exit, World
-from quorate.metadata.image import GROUP, ClusterImage
-from quorate.net.client import ConnectionLost
-from quorate.net.connections import Connections
-from quorate.node.cluster_state import ClusterState
+from quorate.metadata.image import GROUP
 from quorate.node.config import parse_config
 from quorate.node.format import format_storage
 from quorate.node.host import Host
 from quorate.node.node import Node
-from quorate.protocol import batch as batches
 from quorate.protocol.api.admin import IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse
-from quorate.protocol.api.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest
-from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.protocol.types import Buffer, Uuid
-from quorate.raft.state import Leader
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.types import Uuid
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.storage.errors import StorageError
 
-__all__ = ["Outcome", "QuorumRun", "Violation", "draw_quorum_faults", "run_quorum"]
+__all__ = ["QuorumRun", "draw_quorum_faults", "run_quorum"]
 
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
 PORT: Final = 9093
@@ -60,23 +51,6 @@ _SETTINGS: Final = {
     "quorate.events.publish": "false",
 }
 BROKERS: Final = {"b101": 101, "b102": 102, "b103": 103}
-
-
-class Violation(AssertionError):  # noqa: N818  # it is an event, not an error of its raiser
-    """A promise was broken."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What one run came to. `violation` is None if every promise was kept."""
-
-    seed: int
-    digest: str
-    steps: int
-    acknowledged: int
-    elections: int
-    violation: str | None
-    trace: tuple[str, ...] = ()
 
 
 def draw_quorum_faults(seed: int, duration_ns: int) -> list[Fault]:
@@ -107,13 +81,13 @@ def run_quorum(
         except AssertionError as error:
             violation = f"{type(error).__name__}: {error}"
             if world.problems:
-                violation += f": {_innermost(world.problems[0].exception)!r}"
+                violation += f": {innermost(world.problems[0].exception)!r}"
         return Outcome(
             seed,
             str(world.trace.digest()),
             world.trace.steps,
             len(run.acknowledged),
-            len(run.leaders),
+            len(run.checks.leaders),
             violation,
             tuple(world.trace.all_lines()) if violation else (),
         )
@@ -135,14 +109,7 @@ def _names(seed: int) -> list[str]:
 
 def _is_excused(end: Exit) -> bool:
     """A node that stops because its disk fails does what it should."""
-    return isinstance(_innermost(end.exception), StorageError)
-
-
-def _innermost(error: BaseException | None) -> BaseException | None:
-    """What is at the bottom of groups of exceptions, the first of each."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    return isinstance(innermost(end.exception), StorageError)
 
 
 class QuorumRun:
@@ -154,16 +121,10 @@ class QuorumRun:
         self.ids = {name: int(name[1:]) for name in self.names}
         self.nodes: dict[str, Node] = {}
         self.cluster_id = CLUSTER_ID
-        self.fold = ClusterImage(is_strict=True)  # of what is committed, ahead of every node
+        self.checks = QuorumChecks(self.ids)
+        self.fold = self.checks.fold
         self.acknowledged: list[str] = []
-        self._checks = MembershipChecks(self.fold)
-        self._folded_end = 0
         self._broken: str | None = None
-        self.committed: dict[int, bytes] = {}  # by base offset, what was applied there first
-        self.leaders: dict[int, int] = {}
-        self._stored_epochs: dict[str, int] = {}
-        self._high_watermarks: dict[str, tuple[Node, int]] = {}
-        self._committed_end = 0
         self._is_formatted: set[str] = set()
         self._next_value = 0
         directories = world.random("directories", "quorum")
@@ -229,7 +190,7 @@ class QuorumRun:
             await format_storage(host, config, CLUSTER_ID, initial=voter, ignore_formatted=True)
             self._is_formatted.add(host.name)
         node = Node(host, config)
-        node.state = _WatchedState(self)
+        node.state = WatchedState(self.checks)
         self.nodes[host.name] = node
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(node.run())
@@ -253,45 +214,8 @@ class QuorumRun:
                 self.expect((GROUP, name) in self.fold.configs, f"{name} was acknowledged too early")
 
     async def _administrate(self, host: Host) -> None:
-        """Adds and removes voters at random, never fewer than three; whether it works is not its concern."""
-        connections = Connections(rng=host.random, connect_timeout_ms=1000)
-        while True:
-            await asyncio.sleep(host.random.expovariate(1 / 3))
-            leading = [node for node in self.nodes.values() if _leads(node)]
-            if not leading or leading[0].replica is None:
-                continue
-            quorum = leading[0].replica.quorum
-            voters = quorum.voters.latest
-            name = host.random.choice(self.names)
-            voter = voters.get(self.ids[name])
-            request: AddRaftVoterRequest | RemoveRaftVoterRequest
-            if voter is None:
-                target = self.nodes.get(name)
-                if target is None or target.replica is None:
-                    continue
-                key = target.replica.quorum.me
-                endpoint = self._endpoint(name)
-                listener = AddRaftVoterRequest.Listener(
-                    name=endpoint.name, host=endpoint.host, port=endpoint.port
-                )
-                request = AddRaftVoterRequest(
-                    cluster_id=CLUSTER_ID,
-                    timeout_ms=2000,
-                    voter_id=key.id,
-                    voter_directory_id=key.directory,
-                    listeners=[listener],
-                )
-            elif len(voters) > 3:
-                request = RemoveRaftVoterRequest(
-                    cluster_id=CLUSTER_ID, voter_id=voter.key.id, voter_directory_id=voter.key.directory
-                )
-            else:
-                continue
-            address = quorum.endpoints[0].host, PORT
-            try:
-                await connections.request(address, request, timeout_ms=3000)
-            except (ConnectionLost, ApiError):
-                continue
+        endpoints = {name: self._endpoint(name) for name in self.names}
+        await change_voters(host, CLUSTER_ID, endpoints, self.nodes, every_s=3)
 
     def _properties(self, name: str) -> dict[str, str]:
         servers = ",".join(f"{one}:{PORT}" for one in self.names if one.startswith("v"))
@@ -311,7 +235,7 @@ class QuorumRun:
 
     @property
     def committed_end(self) -> int:
-        return self._folded_end
+        return self.checks.folded_end
 
     # Checkers
 
@@ -324,62 +248,14 @@ class QuorumRun:
         if self._broken is not None:
             raise Violation(self._broken)
         for name, node in self.nodes.items():
-            replica = node.replica
-            if replica is None or not self.world.is_running(name):
-                continue
-            quorum = replica.quorum
-            role = quorum.role
-            stored = replica.log.election_state.epoch
-            if stored < self._stored_epochs.get(name, 0):
-                raise Violation(f"{name} went back from epoch {self._stored_epochs[name]} to {stored}")
-            self._stored_epochs[name] = stored
-            if quorum.high_watermark is not None:
-                self._check_high_watermark(name, node, quorum.high_watermark)
-            if isinstance(role, Leader):
-                self._check_leader(name, role)
-
-    def _check_leader(self, name: str, role: Leader) -> None:
-        known = self.leaders.get(role.epoch)
-        if known is None:
-            if role.start_offset < self._committed_end and role.epoch >= max(self.leaders, default=0):
-                raise Violation(
-                    f"{name} leads epoch {role.epoch} from offset {role.start_offset},"
-                    f" but everything below {self._committed_end} is committed"
-                )
-            self.leaders[role.epoch] = self.ids[name]
-        elif known != self.ids[name]:
-            raise Violation(f"epoch {role.epoch} has two leaders: {known} and {self.ids[name]}")
-
-    def _check_high_watermark(self, name: str, node: Node, value: int) -> None:
-        same, last = self._high_watermarks.get(name, (node, -1))
-        # A new leader knows its high watermark only once it has committed; then it is at least the old one.
-        if same is node and value < last:
-            raise Violation(f"the high watermark of {name} went back from {last} to {value}")
-        self._high_watermarks[name] = node, value
-        self._committed_end = max(self._committed_end, value)
-
-    def applied(self, batch: Buffer) -> None:
-        """A batch is committed as far as one node knows."""
-        data = bytes(batch)
-        base_offset = batches.read_header(batch).base_offset
-        if self.committed.setdefault(base_offset, data) != data:
-            raise Violation(f"two different batches were committed at offset {base_offset}")
-        if base_offset >= self._folded_end:
-            if base_offset != self._folded_end:
-                raise Violation(f"nobody applied what lies between {self._folded_end} and {base_offset}")
-            self._folded_end = batches.read_header(batch).next_offset
-            self.fold.apply_batch(data)
-            problem = self._checks.after_batch()
-            if problem is not None:
-                raise Violation(f"{problem}, after the batch at offset {base_offset}")
+            if self.world.is_running(name):
+                self.checks.look(name, node)
 
     def _check_acknowledged(self) -> None:
         for name in self.acknowledged:
             if (GROUP, name) not in self.fold.configs:
                 raise Violation(f"{name} was acknowledged and is gone")
-        for name, node in self.nodes.items():
-            if node.state.position.offset == self._folded_end and not node.state.image.equals(self.fold):
-                raise Violation(f"{name} has another image than the log gives")
+        self.checks.check_images(self.nodes)
 
     def _is_recovered(self) -> bool:
         """One leader that has committed, followed by everyone, who have all applied all of it."""
@@ -391,7 +267,7 @@ class QuorumRun:
         if len(epochs) != 1 or len(leader_ids) != 1 or -1 in leader_ids:
             return False
         is_caught_up = all(
-            replica is not None and replica.applied_offset == self._folded_end for replica in replicas
+            replica is not None and replica.applied_offset == self.checks.folded_end for replica in replicas
         )
         return is_caught_up and self._are_brokers_active()
 
@@ -406,22 +282,6 @@ class QuorumRun:
                 role = f"{type(quorum.role).__name__}@{quorum.epoch}"
                 parts.append(f"{name} {role} applied {node.replica.applied_offset}")
         return ", ".join(parts)
-
-
-class _WatchedState(ClusterState):
-    """Shows the checkers what is applied."""
-
-    def __init__(self, run: QuorumRun) -> None:
-        super().__init__()
-        self._run = run
-
-    def apply(self, batch: Buffer) -> None:
-        self._run.applied(batch)
-        super().apply(batch)
-
-
-def _leads(node: Node) -> bool:
-    return node.replica is not None and isinstance(node.replica.quorum.role, Leader)
 
 
 def _configuration(group: str) -> IncrementalAlterConfigsRequest:

@@ -1,0 +1,488 @@
+"""A whole cluster in a simulated world: controllers, brokers and clients of production, under the faults of
+one seed, watched by checkers.
+
+Three voters and perhaps an observer that may become one; three brokers; two writers and a reader of one
+topic; two groups that read it, one for each protocol; an auditor of what groups have committed; an
+administrator of topics, and one of voters. After a start in peace come the faults; then everything heals, and
+the cluster must recover: every broker unfenced, every replica in sync and equal, every group done.
+
+What is promised is in `quorum_checks`, `replication_checks` and `group_checks`; here is what clients were
+told: what was acknowledged with acks=all is there once, at its offset, in the order of its writer, and a
+reader sees every offset once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from quorate.broker.partition import Partition
+from quorate.client.group_consumer import GroupProtocol
+from quorate.lab.cluster_clients import (
+    TOPIC,
+    administrate,
+    audit,
+    be_a_member,
+    number_of,
+    read,
+    write,
+)
+from quorate.lab.cluster_faults import BROKERS, CLIENTS, controllers_of, draw_cluster_faults
+from quorate.lab.faults import ACTIONS, Fault, heal_everything, schedule
+from quorate.lab.group_checks import GroupChecks, Place
+from quorate.lab.outcome import Outcome, Violation, innermost
+from quorate.lab.quorum_checks import QuorumChecks, WatchedState
+from quorate.lab.replication_checks import Loss, ReplicationChecks
+from quorate.lab.story import Story
+from quorate.lab.voter_changes import change_voters
+from quorate.lab.world import SECOND, Exit, World
+from quorate.node.config import parse_config
+from quorate.node.format import format_storage
+from quorate.node.host import Host
+from quorate.node.node import Node, NodeFailed
+from quorate.protocol import batch as batches
+from quorate.protocol.types import Uuid
+from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.storage.errors import StorageError
+
+__all__ = ["ClusterRun", "run_cluster"]
+
+CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
+PARTITIONS: Final = 2
+OFFSETS: Final = "__consumer_offsets"
+OFFSETS_PARTITIONS: Final = 2
+GROUPS: Final = {"classic": GroupProtocol.CLASSIC, "consumer": GroupProtocol.CONSUMER}
+START_NS: Final = 60 * SECOND
+RECOVERY_NS: Final = 180 * SECOND
+NOT_TOLD: Final = -1
+
+_SETTINGS: Final = {
+    "controller.listener.names": "CONTROLLER",
+    "log.dirs": "/data",
+    "metadata.log.max.record.bytes.between.snapshots": "20000",
+    "metadata.max.retention.bytes": "50000",
+    "broker.session.timeout.ms": "3000",
+    "broker.heartbeat.interval.ms": "500",
+    "leader.imbalance.check.interval.seconds": "7",
+    "min.insync.replicas": "2",
+    "quorate.events.publish": "false",
+    "quorate.admin.listener": "",
+}
+_BROKER_SETTINGS: Final = {
+    "replica.lag.time.max.ms": "2000",
+    "replica.fetch.wait.max.ms": "300",
+    "replica.fetch.backoff.ms": "100",
+    "replica.socket.timeout.ms": "2000",
+    "replica.high.watermark.checkpoint.interval.ms": "700",
+    "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
+    "offsets.topic.replication.factor": "3",
+    "group.initial.rebalance.delay.ms": "300",
+    "group.min.session.timeout.ms": "1000",
+    "group.consumer.min.session.timeout.ms": "3000",
+    "group.consumer.session.timeout.ms": "5000",
+    "group.consumer.min.heartbeat.interval.ms": "500",
+    "group.consumer.heartbeat.interval.ms": "1000",
+}
+
+
+def run_cluster(
+    seed: int,
+    duration_ns: int,
+    faults: Sequence[Fault] | None = None,
+    *,
+    story: Story | None = None,
+    lines_per_node_max: int = 0,
+) -> Outcome:
+    """One seed: a start, faults for a while, healing, and recovery."""
+    chosen = draw_cluster_faults(seed, duration_ns) if faults is None else list(faults)
+    with World(seed, lines_per_node_max=lines_per_node_max, tolerate=_is_excused) as world:
+        run = ClusterRun(world, story or Story(keep=0))
+        violation = None
+        try:
+            run.go(duration_ns, chosen)
+        except AssertionError as error:
+            violation = f"{type(error).__name__}: {error}"
+            if world.problems:
+                violation += f": {innermost(world.problems[0].exception)!r}"
+        run.story.tell(world.now_ns, violation or "every promise was kept")
+        return Outcome(
+            seed,
+            world.trace.digest(),
+            world.trace.steps,
+            sum(map(len, run.acknowledged)),
+            len(run.quorum.leaders) + len(run.replication.leaders),
+            violation,
+            tuple(world.trace.all_lines()) if violation else (),
+            simulated_ns=world.now_ns,
+            checks=run.checks,
+            faults=Counter(one.kind for one in chosen),
+            excused=run.excused,
+        )
+
+
+def _is_excused(end: Exit) -> bool:
+    """A node whose disk fails, or that nobody admits, ends, and is started again."""
+    return isinstance(innermost(end.exception), (StorageError, NodeFailed))
+
+
+class ClusterRun:
+    """The nodes and clients of one world, and what was promised to whom."""
+
+    def __init__(self, world: World, story: Story) -> None:
+        self.world = world
+        self.story = story
+        self.controllers = controllers_of(world.seed)
+        self.ids = {**self.controllers, **BROKERS}
+        self.nodes: dict[str, Node] = {}
+        self.partitions = PARTITIONS
+        self.bootstrap: Sequence[tuple[str, int]] = [(name, 9092) for name in BROKERS]
+        self.quorum = QuorumChecks(self.ids, self._committed)
+        self.replication = ReplicationChecks(self._lost)
+        self.groups = GroupChecks(world.is_running)
+        self.acknowledged: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]  # offsets by number
+        self.seen: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]  # numbers by offset
+        self.excused = 0
+        self.is_over = False
+        self._lost_of: list[list[Loss]] = [[] for _ in range(PARTITIONS)]
+        self._number = -1
+        self._is_formatted: set[str] = set()
+        self._has_ended: set[str] = set()
+        self._broken: Violation | None = None
+        self._has_power = dict.fromkeys(BROKERS, True)
+        self._failing_syncs = dict.fromkeys(BROKERS, 0)
+        directories = world.random("directories", "cluster")
+        voters = list(self.controllers)[:3]
+        self._initial = VoterSet.of(
+            Voter(ReplicaKey(self.ids[one], Uuid(directories.randbytes(16))), (_endpoint(one),), (0, 1))
+            for one in voters
+        )
+
+    @property
+    def checks(self) -> int:
+        return self.quorum.checks + self.replication.checks + self.groups.checks + self.groups.offsets.reads
+
+    def go(self, duration_ns: int, faults: Sequence[Fault]) -> None:
+        world = self.world
+        for name in [*self.ids, *CLIENTS]:
+            world.add_machine(name)
+        for name in self.ids:
+            world.start(name, self._node)
+        world.after_each_step(self._check_step)
+        # Formatting is an operator's job and not under test: it happens in peace.
+        if not world.run_until_condition(lambda: len(self._is_formatted) == len(self.ids), START_NS):
+            raise Violation("the nodes were not formatted in a minute")
+        for name in CLIENTS:
+            world.start(name, self._client)
+        if not world.run_until_condition(self._has_begun, world.now_ns + START_NS):
+            raise Violation(f"nothing was written and read in a minute of peace: {self.states()}")
+        self.story.tell(world.now_ns, "the cluster is up, and its clients are at work; faults begin")
+        begin_ns = world.now_ns
+        later = [Fault(begin_ns + one.time_ns, one.kind, one.args) for one in faults]
+        for fault in later:
+            world.call_at(fault.time_ns, self.story.fault, fault)
+        schedule(world, later, {**ACTIONS, "leave": self._leave, "replace": self._replace})
+        world.run_until(begin_ns + duration_ns)
+        self.story.tell(world.now_ns, "the faults are over: everything is healed and started")
+        self._recover(world.now_ns + RECOVERY_NS)
+        world.check()
+        self._check_end()
+
+    def _has_begun(self) -> bool:
+        return all(self.acknowledged) and all(self.seen) and self._is_in_sync() and self._have_committed(0)
+
+    def _recover(self, deadline_ns: int) -> None:
+        """Heals everything, starts whatever has ended, and lets the clients finish."""
+        world = self.world
+        while not self._is_recovered():
+            if world.now_ns >= deadline_ns:
+                raise Violation(f"not recovered three minutes after the faults: {self.states()}")
+            heal_everything(world)
+            self.is_over = True
+            next_ns = min(deadline_ns, world.now_ns + 5 * SECOND)
+            while world.now_ns < next_ns and not self._is_recovered():
+                world.run_until(min(next_ns, world.now_ns + SECOND // 4))
+
+    def _leave(self, world: World, name: str) -> None:
+        """As SIGTERM does."""
+        process, node = world.machines[name].process, self.nodes.get(name)
+        if process is not None and node is not None and world.is_running(name):
+            process.call_soon(node.stop)
+
+    def _replace(self, world: World, name: str) -> None:
+        """A broker dies with its disk; another begins with its id and nothing else."""
+        world.kill(name)
+        world.machines[name].disk.replace()
+        self._is_formatted.discard(name)
+        self.nodes.pop(name, None)
+        self.quorum.forget(name)
+        self.replication.crashed(self.ids[name])
+
+    # What runs on the machines
+
+    async def _node(self, host: Host) -> None:
+        is_controller = host.name in self.controllers
+        config = parse_config(f"{host.name}.properties", self._properties(host.name))
+        if host.name not in self._is_formatted:
+            is_voter = self._initial.get(self.ids[host.name]) is not None
+            initial = self._initial if is_voter else None
+            await format_storage(host, config, CLUSTER_ID, initial=initial, ignore_formatted=True)
+            self._is_formatted.add(host.name)
+        node = Node(host, config)
+        node.state = WatchedState(self.quorum, is_strict=is_controller)
+        self.nodes[host.name] = node
+        await node.run()
+
+    def _properties(self, name: str) -> dict[str, str]:
+        servers = ",".join(f"{one}:9093" for one in self.controllers)
+        common = {
+            **_SETTINGS,
+            "node.id": str(self.ids[name]),
+            "controller.quorum.bootstrap.servers": servers,
+        }
+        if name in self.controllers:
+            return {**common, "process.roles": "controller", "listeners": f"CONTROLLER://{name}:9093"}
+        listeners = {"process.roles": "broker", "listeners": f"PLAINTEXT://{name}:9092"}
+        return {**common, **_BROKER_SETTINGS, **listeners}
+
+    async def _client(self, host: Host) -> None:
+        name = host.name
+        if name.startswith("writer"):
+            await write(host, self)
+        elif name == "reader":
+            await read(host, self)
+        elif name.startswith("member"):
+            group = list(GROUPS)[int(name[len("member") :]) % len(GROUPS)]
+            await be_a_member(host, self, group, GROUPS[group])
+        elif name == "auditor":
+            await audit(host, self, list(GROUPS))
+        elif name == "admin":
+            await administrate(host, self)
+        else:
+            endpoints = {one: _endpoint(one) for one in self.controllers}
+            await change_voters(host, CLUSTER_ID, endpoints, self.nodes, every_s=6)
+
+    # What the clients tell
+
+    @property
+    def now_s(self) -> float:
+        return self.world.now_ns / 1e9
+
+    def next_number(self) -> int:
+        self._number += 1
+        return self._number
+
+    def acknowledged_at(self, partition: int, number: int, offset: int) -> None:
+        self.acknowledged[partition][number] = offset
+
+    def saw(self, partition: int, offset: int, number: int) -> None:
+        seen = self.seen[partition]
+        if offset != len(seen) and not self._lost_of[partition]:
+            self._break(
+                Violation(f"a consumer was given offset {offset} of partition {partition} after {len(seen)}")
+            )
+        seen[offset] = number
+
+    def has_read_all(self) -> bool:
+        if not (self.is_over and {"writer1", "writer2"} <= self._has_ended):
+            return False
+        return all(
+            lost or len(seen) > max(acknowledged.values(), default=-1)
+            for seen, acknowledged, lost in zip(self.seen, self.acknowledged, self._lost_of, strict=True)
+        )
+
+    def expect(self, check: Callable[[], None]) -> None:
+        """Checks something in the middle of a step; what is broken is raised after it."""
+        try:
+            check()
+        except Violation as violation:
+            self._break(violation)
+
+    def _break(self, violation: Violation) -> None:
+        self._broken = self._broken or violation
+
+    async def end(self, name: str) -> None:
+        self._has_ended.add(name)
+        await asyncio.Event().wait()  # a machine on which nothing runs would be started again
+
+    # Checkers
+
+    def _committed(self, batch: bytes) -> None:
+        self.story.committed(self.world.now_ns, batch, self.quorum.fold)
+
+    def _lost(self, loss: Loss) -> None:
+        self.story.tell(
+            self.world.now_ns,
+            f"offsets {loss.begin} to {loss.end - 1} of {loss.topic}-{loss.partition_id} are gone:"
+            " every broker that had them has crashed",
+        )
+        if loss.topic == TOPIC:
+            self._lost_of[loss.partition_id].append(loss)
+        elif loss.topic == OFFSETS:
+            self.groups.is_tainted = True
+
+    def _check_step(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        world = self.world
+        for name, broker_id in BROKERS.items():
+            machine = world.machines[name]
+            if machine.has_power != self._has_power[name]:
+                self._has_power[name] = machine.has_power
+                if not machine.has_power:
+                    self.replication.crashed(broker_id)
+            if machine.disk.failing_syncs != self._failing_syncs[name]:
+                if machine.disk.failing_syncs < self._failing_syncs[name]:
+                    self.replication.crashed(broker_id)
+                self._failing_syncs[name] = machine.disk.failing_syncs
+        name = world.clockwork.last_owner.name.partition(".")[0]
+        node = self.nodes.get(name)
+        if node is None or not world.is_running(name):
+            return
+        self.quorum.look(name, node)
+        broker = node.broker
+        if broker is None or broker.replicas is None:
+            return
+        for topic, count in ((TOPIC, PARTITIONS), (OFFSETS, OFFSETS_PARTITIONS)):
+            for partition in range(count):
+                replica = broker.replicas.named(topic, partition)
+                if replica is not None:
+                    self.replication.look(replica)
+
+    def _replicas(self, topic: str, partition: int) -> dict[str, Partition]:
+        found = {}
+        for name in BROKERS:
+            node = self.nodes.get(name)
+            if node is None or not self.world.is_running(name) or node.broker is None:
+                continue
+            replicas = node.broker.replicas
+            replica = None if replicas is None else replicas.named(topic, partition)
+            if replica is not None:
+                found[name] = replica
+        return found
+
+    def _is_in_sync(self) -> bool:
+        """Every broker is a member, every partition led, every replica that matters in sync."""
+        fold = self.quorum.fold
+        if not all(map(self.world.is_running, self.ids)):
+            return False
+        if not all(one in fold.brokers and fold.brokers[one].is_active for one in BROKERS.values()):
+            return False
+        for topic in fold.topics:
+            for _, state in fold.partitions_of(topic.id):
+                if state.leader < 0 and not self._may_be_leaderless(topic.name):
+                    return False
+                if topic.name in (TOPIC, OFFSETS) and len(state.isr) < len(state.replicas):
+                    return False
+        return TOPIC in fold.topics.by_name
+
+    def _may_be_leaderless(self, topic: str) -> bool:
+        """Of a topic with few replicas, all may have lost their disks; that is for its owner to mend."""
+        return topic not in (TOPIC, OFFSETS)
+
+    def _have_committed(self, at_least: int | None = None) -> bool:
+        """Every group has committed everything, or anything."""
+        for group in GROUPS:
+            for partition in range(PARTITIONS):
+                replicas = self._replicas(TOPIC, partition)
+                wanted = at_least
+                if wanted is None:
+                    wanted = max((one.high_watermark for one in replicas.values()), default=0)
+                found = self.groups.offsets.last_acknowledged(Place(group, TOPIC, partition))
+                if not self.groups.is_tainted and (found is None or found < wanted):
+                    return False
+        return True
+
+    def _is_recovered(self) -> bool:
+        """Every replica is in sync, has everything, and knows that it is committed; the clients are done."""
+        if not self.is_over or not {"writer1", "writer2", "reader"} <= self._has_ended:
+            return False
+        return (
+            self._is_in_sync()
+            and all(
+                len(ends := {one.log.end_offset for one in self._replicas(TOPIC, partition).values()}) == 1
+                and {one.high_watermark for one in self._replicas(TOPIC, partition).values()} == ends
+                for partition in range(PARTITIONS)
+            )
+            and (any(self._lost_of) or self._have_committed())
+        )
+
+    def _check_end(self) -> None:
+        self.quorum.check_images(self.nodes)
+        for partition in range(PARTITIONS):
+            logs = {name: _stored(replica) for name, replica in self._replicas(TOPIC, partition).items()}
+            if len(set(logs.values())) != 1:
+                raise Violation(f"the replicas of partition {partition} differ")
+            values = _values(next(iter(logs.values())))
+            self._check_log(partition, values)
+
+    def _check_log(self, partition: int, values: dict[int, bytes]) -> None:
+        numbers = {offset: number_of(value) for offset, value in values.items()}
+        offsets = {number: offset for offset, number in numbers.items()}
+        lost = self._lost_of[partition]
+        for number, offset in self.acknowledged[partition].items():
+            if number not in offsets and any(one.begin <= offset < one.end for one in lost):
+                self.excused += 1
+                continue
+            # Of a repetition that a broker does not remember the offset is not told.
+            if number not in offsets or offset not in (NOT_TOLD, offsets[number]):
+                raise Violation(
+                    f"record {number} was acknowledged at offset {offset} of partition {partition},"
+                    f" where {numbers.get(offset)} is"
+                )
+        if len(offsets) != len(numbers):
+            raise Violation(f"a record is twice in partition {partition}")
+        if lost:
+            return
+        if any(numbers.get(offset) != number for offset, number in self.seen[partition].items()):
+            raise Violation(f"what was read of partition {partition} is not what is there")
+        last: dict[bytes, int] = {}
+        for value in values.values():
+            writer, _, number_text = value.rpartition(b" ")
+            if int(number_text) < last.get(writer, -1):
+                raise Violation(f"records of {writer.decode()} in partition {partition} are out of order")
+            last[writer] = int(number_text)
+
+    def states(self) -> str:
+        parts = []
+        for partition in range(PARTITIONS):
+            for name, replica in self._replicas(TOPIC, partition).items():
+                role = "leads" if replica.leading else f"follows {replica.leader_id}"
+                at = f"{replica.high_watermark}/{replica.log.end_offset}"
+                parts.append(f"{name} {role} {partition} in {replica.leader_epoch} at {at}")
+        for group in GROUPS:
+            places = [Place(group, TOPIC, partition) for partition in range(PARTITIONS)]
+            parts.append(f"{group} at {[self.groups.offsets.last_acknowledged(one) for one in places]}")
+        fold = self.quorum.fold
+        parts += [f"broker {one.id} is not active" for one in fold.brokers.values() if not one.is_active]
+        parts += [
+            f"{topic.name}-{number} has leader {state.leader} isr {state.isr} of {state.replicas}"
+            for topic in fold.topics
+            for number, state in fold.partitions_of(topic.id)
+            if state.leader < 0 or len(state.isr) < len(state.replicas)
+        ]
+        down = [name for name in self.ids if not self.world.is_running(name)]
+        return f"{', '.join(parts)}; down: {down}; ended: {sorted(self._has_ended)}"
+
+
+def _endpoint(name: str) -> Endpoint:
+    return Endpoint("CONTROLLER", name, 9093)
+
+
+def _stored(replica: Partition) -> bytes:
+    log, parts, offset = replica.log, [], replica.log.start_offset
+    while offset < log.end_offset:
+        view = log.read(offset, 1 << 20)
+        parts.append(bytes(view))
+        offset = list(batches.batches(view))[-1].next_offset
+    return b"".join(parts)
+
+
+def _values(data: bytes) -> dict[int, bytes]:
+    """What every record says, by offset."""
+    return {
+        record.offset: bytes(record.value or b"")
+        for header in batches.batches(data)
+        for record in batches.records(data, header)
+    }

@@ -1,0 +1,218 @@
+"""Who uses a simulated cluster: writers, a reader, members of groups, an auditor and an administrator.
+
+All of them are the production client. What they are promised goes to the `Run`, which checks it; whether a
+request succeeds is not their concern, except that they try again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Final, Protocol
+
+from quorate.client.admin import Admin, NewTopic
+from quorate.client.cluster import Cluster, ClusterSettings
+from quorate.client.errors import Unavailable
+from quorate.client.fetcher import Fetcher, FetcherSettings
+from quorate.client.group_consumer import GroupConsumer, GroupConsumerSettings, GroupProtocol
+from quorate.client.group_offsets import Committed, committed_offsets
+from quorate.client.membership import MembershipSettings
+from quorate.client.metadata import TopicPartition
+from quorate.client.producer import Delivered, Producer, ProducerSettings
+from quorate.lab.group_checks import GroupChecks, Place
+from quorate.net.connections import Backoff
+from quorate.node.host import Host
+from quorate.protocol.errors import ApiError, ErrorCode
+
+__all__ = ["TOPIC", "Run", "administrate", "audit", "be_a_member", "read", "write"]
+
+TOPIC: Final = "t"
+CHURN_MAX: Final = 3
+_CLIENT: Final = ClusterSettings(request_timeout_ms=3000, metadata_timeout_ms=1000, connect_timeout_ms=1000)
+_BACKOFF: Final = Backoff(first_ms=50, max_ms=500)
+_MEMBERSHIP: Final = MembershipSettings(
+    session_timeout_ms=6000, heartbeat_interval_ms=1000, rebalance_timeout_ms=10_000
+)
+
+
+class Run(Protocol):
+    """What the clients know of the run that they are part of."""
+
+    bootstrap: Sequence[tuple[str, int]]
+    partitions: int
+    groups: GroupChecks
+
+    @property
+    def now_s(self) -> float: ...
+    @property
+    def is_over(self) -> bool: ...
+    def next_number(self) -> int: ...
+    def acknowledged_at(self, partition: int, number: int, offset: int) -> None: ...
+    def saw(self, partition: int, offset: int, number: int) -> None: ...
+    def has_read_all(self) -> bool: ...
+    def expect(self, check: Callable[[], None]) -> None: ...
+    async def end(self, name: str) -> None: ...
+
+
+def _cluster(host: Host, run: Run) -> Cluster:
+    return Cluster(run.bootstrap, random=host.random, settings=_CLIENT)
+
+
+async def write(host: Host, run: Run) -> None:
+    """Numbered records with acks=all, by an idempotent producer."""
+    settings = ProducerSettings(request_timeout_ms=3000, delivery_timeout_ms=600_000, backoff=_BACKOFF)
+    async with _cluster(host, run) as cluster:
+        await _create_topic(cluster, run.partitions)
+        async with Producer(cluster, settings, wall_ms=host.wall_ms) as producer:
+            me = f"{host.name}.{host.random.randrange(1 << 30)}"
+            while not run.is_over:
+                await asyncio.sleep(host.random.expovariate(12))
+                number = run.next_number()
+                partition = number % run.partitions
+                value = f"{me} {number}".encode()
+                receipt = await producer.send(TOPIC, value, partition=partition)
+                receipt.add_done_callback(partial(_delivered, run, partition, number))
+    await run.end(host.name)
+
+
+async def _create_topic(cluster: Cluster, partitions: int) -> None:
+    while True:
+        try:
+            configs = {"min.insync.replicas": "2"}
+            topic = NewTopic(TOPIC, partitions=partitions, replication_factor=3, configs=configs)
+            await Admin(cluster).create_topics(topic)
+            return
+        except (ApiError, Unavailable) as error:
+            if isinstance(error, ApiError) and error.code is ErrorCode.TOPIC_ALREADY_EXISTS:
+                return
+            await asyncio.sleep(0.5)
+
+
+def _delivered(run: Run, partition: int, number: int, receipt: asyncio.Future[Delivered]) -> None:
+    if not receipt.cancelled() and receipt.exception() is None:
+        run.acknowledged_at(partition, number, receipt.result().offset)
+
+
+async def read(host: Host, run: Run) -> None:
+    """Every record of the topic from the beginning, once and in order."""
+    async with _cluster(host, run) as cluster, Fetcher(cluster, FetcherSettings(backoff=_BACKOFF)) as fetcher:
+        fetcher.assign({(TOPIC, partition): 0 for partition in range(run.partitions)})
+        while not run.has_read_all():
+            try:
+                found = await fetcher.fetch(timeout_ms=1000)
+            except (ApiError, Unavailable):
+                continue
+            for some in found:
+                for record in some.records():
+                    run.saw(some.partition, record.offset, number_of(record.value))
+    await run.end(host.name)
+
+
+def number_of(value: bytes | None) -> int:
+    return int((value or b"").rpartition(b" ")[2])
+
+
+async def be_a_member(host: Host, run: Run, group: str, protocol: GroupProtocol) -> None:
+    """Reads its share, and commits after every round. It may die at any time, and comes back as another."""
+    run.groups.ended(group, host.name)
+    settings = GroupConsumerSettings(
+        protocol=protocol,
+        membership=_MEMBERSHIP,
+        fetcher=FetcherSettings(backoff=_BACKOFF),
+        commits_on_revoke=False,
+    )
+
+    def assigned(partitions: frozenset[TopicPartition]) -> None:
+        claim = partial(
+            run.groups.assigned, group, host.name, consumer.member_id, consumer.generation, partitions
+        )
+        run.expect(claim)
+
+    while True:
+        async with _cluster(host, run) as cluster:
+            consumer = GroupConsumer(cluster, group, [TOPIC], settings, when_assigned=assigned)
+            try:
+                while True:
+                    if await consumer.fetch(timeout_ms=1000):
+                        await _commit(run, group, consumer)
+            except (ApiError, Unavailable):
+                pass
+            finally:
+                await consumer.close()
+                run.groups.ended(group, host.name)
+        await asyncio.sleep(host.random.uniform(0.2, 1.0))
+
+
+async def _commit(run: Run, group: str, consumer: GroupConsumer) -> None:
+    """Notes what is committed before and after: who asks meanwhile may be told either."""
+    positions = {at: consumer.position(at) for at in sorted(consumer.assignment)}
+    wanted = {at: Committed(offset) for at, offset in positions.items() if offset is not None}
+    offsets, now = run.groups.offsets, run.now_s
+    writes = [offsets.begin(Place(group, *at), one.offset, now) for at, one in wanted.items()]
+    try:
+        await consumer.commit(wanted)
+    except (ApiError, Unavailable):
+        return  # some of it may be stored, now or later
+    for one in writes:
+        one.succeeded(run.now_s)
+
+
+async def audit(host: Host, run: Run, groups: Sequence[str]) -> None:
+    """Asks for committed offsets now and then."""
+    places = [TopicPartition(TOPIC, partition) for partition in range(run.partitions)]
+    async with _cluster(host, run) as cluster:
+        while True:
+            await asyncio.sleep(host.random.expovariate(1))
+            group, begun = host.random.choice(groups), run.now_s
+            try:
+                found = await committed_offsets(cluster, group, places)
+            except (ApiError, Unavailable):
+                continue
+            for at in places:
+                offset = found[at].offset if at in found else None
+                run.expect(partial(run.groups.found, Place(group, *at), offset, begun))
+
+
+async def administrate(host: Host, run: Run) -> None:
+    """Creates, grows and deletes topics, moves partitions, and elects preferred leaders."""
+    number = 0
+    async with _cluster(host, run) as cluster:
+        admin = Admin(cluster)
+        while not run.is_over:
+            await asyncio.sleep(host.random.expovariate(1 / 2))
+            number += 1
+            try:
+                async with asyncio.timeout(10):
+                    await _administrate_once(host, run, admin, number)
+            except (ApiError, Unavailable, TimeoutError):
+                continue
+    await run.end(host.name)
+
+
+async def _administrate_once(host: Host, run: Run, admin: Admin, number: int) -> None:
+    churn = sorted(name for name in await admin.list_topics() if name.startswith("churn-"))
+    choice = host.random.random()
+    if choice < 0.3 and len(churn) < CHURN_MAX:
+        topic = NewTopic(
+            f"churn-{number}",
+            partitions=host.random.randint(1, 4),
+            replication_factor=host.random.randint(1, 3),
+        )
+        await admin.create_topics(topic)
+    elif choice < 0.45 and churn:
+        await admin.delete_topics(host.random.choice(churn))
+    elif choice < 0.6 and churn:
+        name = host.random.choice(churn)
+        count = len((await admin.describe_topics(name))[name].partitions)
+        await admin.create_partitions({name: count + 1})
+    elif choice < 0.85:
+        cluster = await admin.describe_cluster()
+        brokers = sorted(cluster.brokers)
+        host.random.shuffle(brokers)
+        partition = host.random.randrange(run.partitions)
+        replicas = brokers[:3] if len(brokers) >= 3 and host.random.random() < 0.7 else None
+        await admin.reassign({(TOPIC, partition): replicas})
+    else:
+        partition = host.random.randrange(run.partitions)
+        await admin.elect_leaders([(TOPIC, partition)])

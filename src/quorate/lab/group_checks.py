@@ -1,0 +1,87 @@
+"""What must hold of consumer groups in every run.
+
+- In one generation a partition has one owner.
+- The generation of a member never goes back while it is the same member.
+- Committed offsets are never lost: whoever asks is told the last that was acknowledged, or one whose fate was
+  not known then, or a later one (`registers`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from quorate.client.metadata import TopicPartition
+from quorate.lab.outcome import Violation
+from quorate.lab.registers import Registers
+
+__all__ = ["GroupChecks", "Place"]
+
+
+class Place(NamedTuple):
+    """Where a group has a committed offset."""
+
+    group: str
+    topic: str
+    partition: int
+
+
+@dataclass(slots=True)
+class _Claim:
+    """What a member believes to be its own."""
+
+    member_id: str
+    generation: int
+    partitions: frozenset[TopicPartition]
+
+
+class GroupChecks:
+    """Watches members, and what they commit."""
+
+    def __init__(self, is_running: Callable[[str], bool]) -> None:
+        self.offsets = Registers()
+        self.checks = 0
+        self.rebalances = 0
+        self.is_tainted = False  # what was committed may have been lost without anybody's fault
+        self._is_running = is_running  # by the name of a machine
+        self._claims: dict[tuple[str, str], _Claim] = {}  # by group and machine
+        self._generations: dict[tuple[str, str], int] = {}  # by group and member, the highest so far
+
+    def assigned(
+        self, group: str, machine: str, member_id: str, generation: int, partitions: Iterable[TopicPartition]
+    ) -> None:
+        """A member begins to read partitions, or ceases to."""
+        self.checks += 1
+        mine = frozenset(partitions)
+        before = self._claims.get((group, machine))
+        highest = self._generations.get((group, member_id), 0)
+        if 0 < generation < highest:  # without one it is about to join again
+            raise Violation(f"{machine} of {group} went back from {highest} to {generation}")
+        self._generations[group, member_id] = max(generation, highest)
+        self._claims[group, machine] = _Claim(member_id, generation, mine)
+        gained = mine if before is None or before.member_id != member_id else mine - before.partitions
+        if not gained:
+            return
+        self.rebalances += 1
+        for (other_group, other), claim in self._claims.items():
+            if other_group != group or other == machine or claim.generation != generation:
+                continue
+            both = sorted(gained & claim.partitions)
+            if both and claim.member_id != member_id and self._is_running(other):
+                raise Violation(
+                    f"{both[0].topic}-{both[0].partition} belongs to {machine} and to {other} in generation"
+                    f" {generation} of {group}"
+                )
+
+    def ended(self, group: str, machine: str) -> None:
+        """A member is not there any more."""
+        self._claims.pop((group, machine), None)
+
+    def found(self, place: Place, offset: int | None, begun: float) -> None:
+        """Somebody asked for a committed offset, beginning at a time, and was told this."""
+        if self.is_tainted:
+            return
+        problem = self.offsets.problem(place, offset, begun)
+        if problem is not None:
+            raise Violation(f"a committed offset was lost: {problem}")

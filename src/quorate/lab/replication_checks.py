@@ -1,0 +1,124 @@
+"""What must hold of partitions and their replicas in every run.
+
+- One broker leads in an epoch.
+- The high watermark of a leader never goes back.
+- Whoever begins to lead has everything that was committed, as long as one replica that was in sync at the
+  time has not crashed since. A broker crashes when its power fails, its disk loses something or is replaced:
+  what it had not flushed may be gone, and it must not lead on the rest.
+- Nobody commits anything in an old epoch beyond the offset where a later leader began: a producer would be
+  told that something is safe which that leader does not have.
+
+What is committed is judged at the leader, the moment its high watermark moves: from then on a producer may be
+told. Where every holder of some records has crashed, their loss is excused, and is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from quorate.broker.partition import Partition
+from quorate.lab.outcome import Violation
+from quorate.protocol.types import Uuid
+
+__all__ = ["Loss", "ReplicationChecks"]
+
+
+class Loss(NamedTuple):
+    """Committed records that nobody can be blamed for: every holder has crashed since."""
+
+    topic: str
+    partition_id: int
+    begin: int
+    end: int
+
+
+class _Committed(NamedTuple):
+    """A stretch of a log, and who had it when it was committed: brokers, and how often each had crashed."""
+
+    begin: int
+    end: int
+    holders: tuple[tuple[int, int], ...]
+
+
+@dataclass(slots=True)
+class _Marks:
+    """What is known of one partition."""
+
+    epoch: int = -1  # the highest in which somebody led
+    start_offset: int = 0  # where that leader began
+    end_offset: int = 0  # everything below is committed
+    stretches: list[_Committed] = field(default_factory=list)
+
+
+class ReplicationChecks:
+    """Watches the leaders of all partitions."""
+
+    def __init__(self, when_lost: Callable[[Loss], None]) -> None:
+        self.leaders: dict[tuple[Uuid, int, int], int] = {}  # by topic, partition and epoch
+        self.checks = 0
+        self.losses: list[Loss] = []
+        self._when_lost = when_lost
+        self._crashes: dict[int, int] = {}
+        self._marks: dict[tuple[Uuid, int], _Marks] = {}
+        self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
+
+    def crashed(self, broker_id: int) -> None:
+        """A broker may have lost what it had not flushed."""
+        self._crashes[broker_id] = self._crashes.get(broker_id, 0) + 1
+
+    def look(self, replica: Partition) -> None:
+        """After a step of its broker."""
+        leading = replica.leading
+        if leading is None:
+            return
+        self.checks += 1
+        key = replica.key
+        place = key.topic_id, key.partition_id
+        at = *place, leading.leader_epoch
+        leader = self.leaders.setdefault(at, replica.broker_id)
+        if leader != replica.broker_id:
+            raise Violation(
+                f"two brokers lead {key} in epoch {leading.leader_epoch}: {leader} and {replica.broker_id}"
+            )
+        high_watermark = leading.high_watermark
+        last = self._high_watermarks.get(at, 0)
+        if high_watermark < last:
+            raise Violation(
+                f"the high watermark of {key} went back from {last} to {high_watermark}"
+                f" in epoch {leading.leader_epoch}"
+            )
+        self._high_watermarks[at] = high_watermark
+        marks = self._marks.setdefault(place, _Marks())
+        if leading.leader_epoch > marks.epoch:
+            self._begins(replica, leading.leader_epoch, leading.epoch_start_offset, marks)
+        elif leading.leader_epoch < marks.epoch and high_watermark > max(marks.start_offset, last):
+            raise Violation(
+                f"broker {replica.broker_id} committed {key} up to {high_watermark} in epoch"
+                f" {leading.leader_epoch}, but epoch {marks.epoch} began at {marks.start_offset}"
+            )
+        if leading.leader_epoch == marks.epoch and high_watermark > marks.end_offset:
+            holders = tuple((one, self._crashes.get(one, 0)) for one in leading.isr)
+            marks.stretches.append(_Committed(marks.end_offset, high_watermark, holders))
+            marks.end_offset = high_watermark
+
+    def _begins(self, replica: Partition, epoch: int, start_offset: int, marks: _Marks) -> None:
+        """A leader whose log ends below what is committed is excused only if nobody has it any more."""
+        while marks.stretches and marks.stretches[-1].end > start_offset:
+            stretch = marks.stretches.pop()
+            survivors = [one for one, crashes in stretch.holders if self._crashes.get(one, 0) == crashes]
+            if survivors:
+                raise Violation(
+                    f"broker {replica.broker_id} leads {replica.key} in epoch {epoch} from offset"
+                    f" {start_offset}, but everything below {stretch.end} was committed, and broker"
+                    f" {survivors[0]} has it"
+                )
+            begin = max(stretch.begin, start_offset)
+            loss = Loss(replica.key.topic, replica.key.partition_id, begin, stretch.end)
+            self.losses.append(loss)
+            self._when_lost(loss)
+            if stretch.begin < start_offset:
+                marks.stretches.append(_Committed(stretch.begin, start_offset, stretch.holders))
+        marks.epoch, marks.start_offset = epoch, start_offset
+        marks.end_offset = min(marks.end_offset, start_offset)
