@@ -2,12 +2,12 @@
 
 import logging
 
-from quorate.cli.lab import run_seed
+from quorate.cli.lab import simulate_quorum
 from quorate.cli.quiet import without_log_lines
 
 
 def test_a_simulated_run_says_what_came_of_it_and_no_more(capfd, caplog):
-    assert run_seed(7, 3, steps_max=None, should_shrink=False)
+    assert simulate_quorum(7, 3, steps_max=None, should_shrink=False)
     shown = capfd.readouterr()
     assert [line.split(" ")[0] for line in shown.out.splitlines()] == ["seed", "trace"]
     assert shown.err == ""

@@ -2,41 +2,146 @@
 
 from __future__ import annotations
 
+import json
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NoReturn
+
+import typer
+
 from quorate.cli.quiet import without_log_lines
-from quorate.lab.faults import Fault, to_text
+from quorate.lab.cluster import run_cluster
+from quorate.lab.cluster_faults import draw_cluster_faults
+from quorate.lab.faults import Fault, from_text, to_text
 from quorate.lab.outcome import Outcome
 from quorate.lab.quorum import draw_quorum_faults, run_quorum
 from quorate.lab.shrink import shrink
+from quorate.lab.story import Story
 from quorate.lab.world import SECOND
 
-__all__ = ["run_seed"]
+__all__ = ["simulate_cluster", "simulate_quorum", "simulate_until_failure"]
 
 _SHRINK_RUNS_MAX = 60
 _LINES = 40
 
 
-def run_seed(seed: int, seconds: int, *, steps_max: int | None, should_shrink: bool) -> bool:
+@dataclass(frozen=True, slots=True)
+class _World:
+    """Something that can be simulated."""
+
+    command: str
+    draw: Callable[[int, int], list[Fault]]
+    run: Callable[[int, int, Sequence[Fault]], Outcome]
+
+
+_QUORUM = _World("quorate lab quorum", draw_quorum_faults, run_quorum)
+_CLUSTER = _World("quorate lab sim", draw_cluster_faults, run_cluster)
+
+
+def simulate_quorum(seed: int, seconds: int, *, steps_max: int | None, should_shrink: bool) -> bool:
     """Runs one seed and says what came of it; whether every promise was kept."""
     duration_ns = seconds * SECOND
     faults = draw_quorum_faults(seed, duration_ns)
     with without_log_lines():
         outcome = run_quorum(seed, duration_ns, faults, lines_per_node_max=_LINES, steps_max=steps_max)
-    print(
-        f"seed {seed}: {seconds} s simulated, {len(faults)} faults, {outcome.steps:,} steps,"
-        f" {outcome.elections} elections, {outcome.acknowledged} acknowledged records"
-    )
+    _print_outcome(outcome, seconds, len(faults))
+    if outcome.violation is not None:
+        if should_shrink:
+            faults = _minimise(_QUORUM, seed, duration_ns, faults)
+            with without_log_lines():
+                outcome = run_quorum(seed, duration_ns, faults, lines_per_node_max=_LINES)
+        _print_last_lines(outcome, faults)
+        print(f"again: {_QUORUM.command} --seed {seed} --seconds {seconds}")
     print(f"trace {outcome.digest}")
-    if outcome.violation is None:
-        return True
-    print(f"violation: {outcome.violation}")
-    if should_shrink:
+    return outcome.violation is None
+
+
+def simulate_cluster(
+    seed: int,
+    seconds: int,
+    *,
+    should_minimise: bool = False,
+    faults_path: Path | None = None,
+    events_path: Path | None = None,
+    tells: bool = True,
+) -> bool:
+    """Runs one seed and tells its story; whether every promise was kept."""
+    duration_ns = seconds * SECOND
+    faults = draw_cluster_faults(seed, duration_ns) if faults_path is None else _read_faults(faults_path)
+    story, outcome = _run_cluster(seed, duration_ns, faults)
+    if tells:
+        for line in story:
+            print(line)
+    _print_outcome(outcome, seconds, len(faults))
+    if outcome.violation is not None and should_minimise:
+        faults = _minimise(_CLUSTER, seed, duration_ns, faults)
+        story, outcome = _run_cluster(seed, duration_ns, faults)
+        print("with these alone:")
+        for line in story:
+            print(line)
+    if outcome.violation is not None:
+        print(f"again: {_CLUSTER.command} --seed {seed} --seconds {seconds}")
+    if events_path is not None:
+        rows = (json.dumps({"node": 0, "incarnation": str(seed), **row}) + "\n" for row in story.rows)
+        try:
+            events_path.write_text("".join(rows))
+        except OSError as error:
+            _fail(f"{events_path}: {error.strerror}")
+    print(f"trace {outcome.digest}")
+    return outcome.violation is None
+
+
+def simulate_until_failure(first_seed: int, seconds: int, seeds_max: int) -> int | None:
+    """Runs one seed after the other until a promise is broken; that seed, or None after `seeds_max`."""
+    kinds: Counter[str] = Counter()
+    simulated_ns = checks = acknowledged = 0
+    for seed in range(first_seed, first_seed + seeds_max):
         with without_log_lines():
-            faults = shrink(faults, lambda some: _kind(run_quorum(seed, duration_ns, some)), _SHRINK_RUNS_MAX)
-            outcome = run_quorum(seed, duration_ns, faults, lines_per_node_max=_LINES)
-        print(f"{len(faults)} faults are enough:\n{to_text(faults)}", end="")
-    _print_trace(outcome, faults)
-    print(f"again: quorate lab quorum --seed {seed} --seconds {seconds}")
-    return False
+            outcome = run_cluster(seed, seconds * SECOND)
+        kinds.update(outcome.faults)
+        simulated_ns += outcome.simulated_ns
+        checks += outcome.checks
+        acknowledged += outcome.acknowledged
+        if outcome.violation is not None:
+            return seed
+        print(f"seed {seed}: kept; {simulated_ns / 3.6e12:.2f} simulated hours so far", flush=True)
+    print(
+        f"{seeds_max} seeds, {simulated_ns / 3.6e12:.2f} simulated hours, {kinds.total():,} faults,"
+        f" {checks:,} checks, {acknowledged:,} acknowledged records: every promise was kept"
+    )
+    print("faults: " + ", ".join(f"{kind} {count:,}" for kind, count in kinds.most_common()))
+    return None
+
+
+def _run_cluster(seed: int, duration_ns: int, faults: Sequence[Fault]) -> tuple[Story, Outcome]:
+    story = Story()
+    with without_log_lines():
+        outcome = run_cluster(seed, duration_ns, faults, story=story)
+    return story, outcome
+
+
+def _read_faults(path: Path) -> list[Fault]:
+    try:
+        return from_text(path.read_text())
+    except OSError as error:
+        _fail(f"{path}: {error.strerror}")
+    except (ValueError, TypeError) as error:
+        _fail(f"{path}: not a list of faults, one JSON array in each line: {error}")
+
+
+def _fail(message: str) -> NoReturn:
+    print(message)
+    raise typer.Exit(2)
+
+
+def _minimise(world: _World, seed: int, duration_ns: int, faults: list[Fault]) -> list[Fault]:
+    """A smaller list that breaks the same promise; it is printed."""
+    with without_log_lines():
+        small = shrink(faults, lambda some: _kind(world.run(seed, duration_ns, some)), _SHRINK_RUNS_MAX)
+    print(f"{len(small)} of {len(faults)} faults are enough:\n{to_text(small)}", end="")
+    return small
 
 
 def _kind(outcome: Outcome) -> str | None:
@@ -46,7 +151,18 @@ def _kind(outcome: Outcome) -> str | None:
     return "".join(character for character in outcome.violation if not character.isdigit())[:40]
 
 
-def _print_trace(outcome: Outcome, faults: list[Fault]) -> None:
+def _print_outcome(outcome: Outcome, seconds: int, faults: int) -> None:
+    print(
+        f"seed {outcome.seed}: {seconds} s of faults simulated, {faults} faults, {outcome.steps:,} steps,"
+        f" {outcome.elections} elections, {outcome.acknowledged} acknowledged records"
+    )
+    if outcome.excused:
+        print(f"{outcome.excused} of them are gone with every broker that had them, which is excused")
+    if outcome.violation is not None:
+        print(f"violation: {outcome.violation}")
+
+
+def _print_last_lines(outcome: Outcome, faults: Sequence[Fault]) -> None:
     print(f"the last faults of {len(faults)}:")
     for fault in faults[-10:]:
         print(f"  {fault}")

@@ -13,11 +13,11 @@ import contextvars
 from asyncio.events import _set_running_loop
 from collections import Counter, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from typing import Any, NoReturn, Protocol
 
 from quorate.lab.trace import Trace, callback_name
+from quorate.values import dataclass
 
 __all__ = ["Clockwork", "Handle", "Kernel", "Livelock", "NodeDead", "Owner", "Problem"]
 

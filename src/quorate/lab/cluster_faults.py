@@ -43,7 +43,7 @@ def draw_cluster_faults(seed: int, duration_ns: int) -> list[Fault]:
 
 def _replacement(source: random.Random, nodes: Sequence[str], time_ns: int, _gap_ns: int) -> list[Fault]:
     """A broker dies with its disk, and another takes its id."""
-    if source.random() < 0.8:
+    if source.random() < 0.9:
         return []  # it is a rare thing: when all are replaced, there is nothing left to look after
     name = source.choice([one for one in nodes if one in BROKERS])
     later_ns = time_ns + 1 + int(source.expovariate(1 / _RARE_GAP_NS))

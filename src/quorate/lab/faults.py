@@ -15,9 +15,9 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from quorate.lab.world import MS, SECOND, World
+from quorate.values import dataclass
 
 __all__ = [
     "ACTIONS",

@@ -9,12 +9,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quorate.client.metadata import TopicPartition
 from quorate.lab.outcome import Violation
 from quorate.lab.registers import Registers
+from quorate.values import dataclass
 
 __all__ = ["GroupChecks", "Place"]
 

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import Enum, auto
+
+from quorate.values import dataclass
 
 __all__ = ["Directory", "Fate", "Inode", "NameChange", "Node", "commit", "power_fails_on_names"]
 

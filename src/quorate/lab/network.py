@@ -13,7 +13,6 @@ import errno
 import random
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from quorate.lab.clockwork import Clockwork
@@ -21,6 +20,7 @@ from quorate.lab.node_loop import NodeLoop
 from quorate.lab.tcp import Arrival, Pipe, Segment, Socket, reset_error, timeout_error
 from quorate.lab.transport import StreamTransport
 from quorate.lab.wires import Link, Wires
+from quorate.values import dataclass
 
 __all__ = ["Network"]
 

@@ -35,7 +35,7 @@ _ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object
 _MS = 1_000_000
 _WORKERS = 4
 _WORK_DELAY_NS_MAX = 300_000
-_CLOSE_ATTEMPTS_MAX = 100
+_CLOSE_ATTEMPTS_MAX = 1000
 
 
 class Sockets(Protocol):

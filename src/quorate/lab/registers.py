@@ -8,8 +8,9 @@ another one began after it had been answered, and was itself answered before the
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from math import inf
+
+from quorate.values import dataclass
 
 __all__ = ["Registers", "Write"]
 

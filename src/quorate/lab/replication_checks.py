@@ -15,12 +15,13 @@ told. Where every holder of some records has crashed, their loss is excused, and
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from quorate.broker.partition import Partition
 from quorate.lab.outcome import Violation
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["Loss", "ReplicationChecks"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 
 from quorate.lab.clockwork import Clockwork
+from quorate.values import dataclass
 
 __all__ = ["LOOPBACK", "Link", "Wires"]
 

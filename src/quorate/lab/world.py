@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -31,6 +30,7 @@ from quorate.lab.network import Network
 from quorate.lab.node_loop import NodeLoop
 from quorate.lab.trace import Trace
 from quorate.node.host import Host
+from quorate.values import dataclass
 
 __all__ = ["MS", "SECOND", "Exit", "Machine", "Main", "SeedFailed", "World"]
 
