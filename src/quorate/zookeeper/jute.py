@@ -8,10 +8,10 @@ session, which is put before them when they are written and taken away when they
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from struct import Struct
 from typing import Any, ClassVar, Final, NamedTuple
 
+from quorate.values import dataclass
 from quorate.zookeeper.errors import MultiFailed, ZooKeeperError, error_for
 
 __all__ = [

@@ -143,3 +143,15 @@ class ZooKeeperPlane:
 
     async def allocate_producer_ids(self) -> range:
         raise NotImplementedError
+
+    # Asked for by the broker's side (see docs/zookeeper.md, "Between the two halves")
+
+    async def read_topic_configs(self, topics: Sequence[str]) -> None:
+        """Reads `/config/topics/<t>` of topics that this broker hears of for the first time, and gives what it
+        finds to `BrokerSide.apply_records` before it returns: nobody notifies of configurations of topics that
+        are created with them. What cannot be read is retried, or left out with a line in the log."""
+        raise NotImplementedError
+
+    async def log_directory_failed(self) -> None:
+        """Tells the controller (`/log_dir_event_notification`), again and again until it is written."""
+        raise NotImplementedError

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.controller.settings import ControllerSettings
+from quorate.values import dataclass
 
 __all__ = ["ZooKeeperSettings"]
 
