@@ -96,6 +96,20 @@ async def test_attempts_go_on_while_callers_ask():
     await pool.close()
 
 
+async def test_those_who_wait_for_the_same_attempt_share_its_refusal():
+    """Otherwise each would wait for an attempt of its own, and each longer than the one before."""
+    async with serving() as server:
+        address = (HOST, server.port)
+    pool = connections(Backoff(first_ms=3_600_000, max_ms=3_600_000))
+    results = await asyncio.gather(
+        *(pool.request(address, beat(i), timeout_ms=60_000) for i in range(20)), return_exceptions=True
+    )
+    assert [type(result) for result in results] == [ConnectionLost] * 20
+    assert len({str(result).partition(": ")[0] for result in results}) == 1
+    assert pool._peers[address].failures == 1
+    await pool.close()
+
+
 async def test_a_time_out_costs_the_connection_and_the_next_request_makes_a_new_one():
     parked = Parked()
     async with serving(parked.route()) as server:

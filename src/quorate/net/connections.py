@@ -121,8 +121,13 @@ class Connections:
                 await peer.connection.close()
 
     async def _connected(self, peer: _Peer, deadline: float) -> Connection:
-        """A new connection, or the one that somebody else has made in the meantime."""
+        """A new connection, or the one that somebody else has made in the meantime.
+
+        Whoever waits for another's attempt shares its refusal: were each to try again by itself, and wait
+        longer than the one before, the last of many would hear of a dead node after many delays.
+        """
         loop = asyncio.get_running_loop()
+        refusals = peer.refusals
         try:
             async with asyncio.timeout_at(deadline):
                 await peer.connecting.acquire()
@@ -131,6 +136,8 @@ class Connections:
         try:
             if peer.connection is not None and not peer.connection.is_lost:
                 return peer.connection
+            if peer.refusals != refusals:
+                raise ConnectionLost(f"{peer.name()}: {peer.refusal}")
             while loop.time() < min(peer.retry_at, deadline):
                 await asyncio.sleep(min(peer.retry_at, deadline) - loop.time())
             left_ms = (deadline - loop.time()) * 1000
@@ -143,6 +150,8 @@ class Connections:
             peer.connecting.release()
 
     async def _connect(self, peer: _Peer, timeout_ms: float) -> Connection:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_ms / 1000
         try:
             if self._gate is not None and not self._gate.may_connect(peer.address):
                 timeout_ms = await self._pass(self._gate, peer, timeout_ms)
@@ -154,9 +163,12 @@ class Connections:
                 scratch=self._scratch,
                 tls=self._tls,
             )
-        except (OSError, ApiError):
+        except (OSError, ApiError) as error:
             peer.connection = None
             self._failed(peer, None)
+            if loop.time() < deadline:  # otherwise it was this caller who had no more time
+                peer.refusals += 1
+                peer.refusal = str(error)
             raise
         if self._is_closed or self._peers.get(peer.address) is not peer:
             connection.abort("closed by us")  # while it was being made
@@ -194,6 +206,9 @@ class _Peer:
     connection: Connection | None = None
     failures: int = 0
     retry_at: float = 0.0
+    # Attempts that it answered with a no, and what the last no was.
+    refusals: int = 0
+    refusal: str = ""
     # Held by the one caller that is connecting.
     connecting: asyncio.Lock = field(default_factory=asyncio.Lock)
 
