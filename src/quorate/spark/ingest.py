@@ -1,0 +1,138 @@
+"""How a batch of a stream gets into a table: once, whatever happens.
+
+The rows are written to a place of their own; then one version of the warehouse names it and says that the
+batch is done, both at once. A process that dies before that leaves a place that nobody names; one that dies
+after it, before Spark has noted the batch, meets the batch again and sees that it is done. Which checkpoint
+a batch number belongs to is part of a stream's name, so that numbers which begin anew after a checkpoint
+was removed are not mistaken for old ones; what then comes again is left out, because its offsets are
+covered.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from pyspark.sql import functions as F
+
+from quorate.spark.parts import look_at, read_parts
+from quorate.spark.raw_tables import RAW_TABLES, coverage_key, not_covered
+from quorate.spark.storage_formats import Batch, Storage, Written
+from quorate.spark.warehouse import Contents, Part, StreamState, Warehouse
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["BatchWriter", "ForeignRows", "append_rows", "read_raw", "replace_unconfirmed"]
+
+
+class ForeignRows(Exception):  # noqa: N818
+    """A stream of one cluster was given rows of another."""
+
+
+class BatchWriter:
+    """What `foreachBatch` calls for one stream: a log of one cluster, into its table."""
+
+    def __init__(
+        self,
+        warehouse: Warehouse,
+        storage: Storage,
+        *,
+        table: str,
+        cluster_id: str,
+        stream: str,
+        tell: Callable[[int], None],
+    ) -> None:
+        self._warehouse, self._storage = warehouse, storage
+        self._table, self._cluster_id = table, cluster_id
+        self._checkpoint = warehouse.checkpoint(stream)
+        self._stream = stream
+        self._tell = tell
+
+    def __call__(self, frame: DataFrame, batch_id: int) -> None:
+        stream = f"{self._stream}/{self._query_id()}"
+        contents = self._warehouse.contents()
+        done = contents.streams.get(stream)
+        if done is not None and batch_id <= done.batch_id:
+            return
+        others = [one for name, one in contents.streams_of(self._table).items() if name != stream]
+        fresh = not_covered(frame, self._table, others)
+        batch = Batch(fresh, self._table, stream, batch_id)
+        with self._warehouse.new_part(self._table) as name:
+            written = self._storage.append(batch, name, contents.tables.get(self._table, ()))
+            self._refuse_foreigners(written)
+            self._warehouse.change(lambda newest: self._published(newest, stream, batch_id, written))
+        self._tell(written.rows)
+
+    def _published(self, newest: Contents, stream: str, batch_id: int, written: Written) -> Contents:
+        state = newest.streams.get(stream)
+        covered = dict(state.covered) if state is not None else {}
+        for key, (first, end) in written.covered.items():
+            before = covered.get(key, (first, end))
+            covered[key] = min(before[0], first), max(before[1], end)
+        if written.part is not None:
+            newest = self._storage.publish(newest, self._table, written.part)
+        return newest.with_stream(stream, StreamState(batch_id, covered))
+
+    def _refuse_foreigners(self, written: Written) -> None:
+        foreign = [name for name in written.clusters if name != self._cluster_id]
+        if foreign:
+            raise ForeignRows(
+                f"{self._checkpoint} is where the {self._table} of cluster {self._cluster_id} are read,"
+                f" and there came rows of cluster {', '.join(foreign)}"
+            )
+
+    def _query_id(self) -> str:
+        return str(json.loads((self._checkpoint / "metadata").read_text())["id"])
+
+
+def read_raw(spark: SparkSession, warehouse: Warehouse, contents: Contents, table: str) -> DataFrame:
+    """All rows of a raw table, the unconfirmed ones of files too unless a stream has read them since."""
+    from quorate.spark.storage_formats import storage_of
+
+    in_parts = table not in ("records", "group_records", "events")
+    if in_parts:
+        return read_parts(spark, warehouse, table, contents.tables.get(table, ()))
+    frame = storage_of(spark, warehouse).read(table, contents)
+    unconfirmed = contents.unconfirmed.get(table, {})
+    if unconfirmed:
+        rest = read_parts(spark, warehouse, table, unconfirmed.values())
+        frame = frame.unionByName(not_covered(rest, table, contents.streams_of(table).values()))
+    return frame
+
+
+def replace_unconfirmed(warehouse: Warehouse, table: str, cluster_id: str, frame: DataFrame) -> int:
+    """Puts the rows that files do not prove in the place of those of the run before; how many they are."""
+    with warehouse.new_part(table) as name:
+        place = warehouse.table_place(table, name)
+        frame.write.partitionBy("cluster_id").parquet(str(place))
+        found = look_at(place, table)
+        part = Part(name, found.rows, found.size_bytes, found.clusters) if found.rows else None
+        warehouse.change(lambda newest: newest.with_unconfirmed(table, cluster_id, part))
+    return found.rows
+
+
+def append_rows(warehouse: Warehouse, table: str, frame: DataFrame) -> int:
+    """Adds rows to a table that no stream feeds, such as the problems; how many they are."""
+    with warehouse.new_part(table) as name:
+        place = warehouse.table_place(table, name)
+        frame.write.partitionBy("cluster_id").parquet(str(place))
+        found = look_at(place, table)
+        if found.rows:
+            part = Part(name, found.rows, found.size_bytes, found.clusters)
+            warehouse.change(lambda newest: newest.with_part(table, part))
+    return found.rows
+
+
+def changed_rows(before: DataFrame, again: DataFrame, table: str) -> DataFrame:
+    """Rows that come again and are not what they were: a log was replaced, or two clusters have one id."""
+    assert "fields" in RAW_TABLES[table].names
+    what = F.struct("epoch", "type", "fields")
+    old = before.select(coverage_key(table).alias("key"), "offset", "position", what.alias("old"))
+    new = again.select(
+        coverage_key(table).alias("key"), "cluster_id", "offset", "position", what.alias("new")
+    )
+    return (
+        new.join(old, ["key", "offset", "position"]).where("NOT old <=> new").select("cluster_id", "offset")
+    )
