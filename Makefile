@@ -5,8 +5,8 @@ ENV := .venv/.complete
 
 .PHONY: run test quick lint bench fuzz soak vectors lock format clean
 
-run: $(ENV)  ## the main job; until there is a cluster: a tour of what works
-	$(BIN)/quorate tour
+run: $(ENV)  ## a cluster that is broken on purpose and loses nothing; ARGS=--exit ends by itself
+	$(BIN)/quorate demo $(ARGS)
 
 test: $(ENV)  ## everything, with the minutes of each part
 	$(BIN)/python tools/run_parts.py pure processes interop zookeeper spark fuzz simulation

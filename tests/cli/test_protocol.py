@@ -12,19 +12,6 @@ def run(*arguments: str, standard_input: str = ""):
     return CliRunner().invoke(app, arguments, input=standard_input)
 
 
-def test_tour_shows_messages_a_cluster_and_a_quorum_under_faults():
-    result = run("tour")
-    assert result.exit_code == 0
-    assert "BrokerHeartbeatRequest(broker_id=1, broker_epoch=7" in result.stdout
-    assert "position 41: ends inside a varint" in result.stdout
-    for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
-        assert f"  {codec}" in result.stdout
-    assert "1000 records were written, acknowledged by all replicas" in result.stdout
-    assert "1000 records were read" in result.stdout
-    assert "seed 7: 10 s simulated" in result.stdout
-    assert "violation" not in result.stdout
-
-
 def test_apis_lists_every_key():
     lines = run("apis").stdout.splitlines()
     assert len(lines) == 94

@@ -18,6 +18,7 @@ class Commands(LazyCommands):
 
     modules: ClassVar = {
         "up": "quorate.cli.up",
+        "demo": "quorate.cli.demo",
         "topics": "quorate.cli.topics",
         "produce": "quorate.cli.produce",
         "consume": "quorate.cli.consume",
@@ -32,6 +33,7 @@ class Commands(LazyCommands):
     }
     helps: ClassVar = {
         "up": "Runs a cluster on this machine until Ctrl-C.",
+        "demo": "A cluster is broken and loses nothing: the story, told while it happens.",
         "topics": "Topics and their partitions.",
         "produce": "Sends lines to a topic, a record each.",
         "consume": "Prints the records of a topic, a line each, until Ctrl-C or until told to end.",
@@ -73,19 +75,6 @@ def node_command(
 
     with errors_as_one_line():
         process.run(config)
-
-
-@app.command()
-def tour() -> None:
-    """A look around: messages, a cluster that is written to and read, a quorum under faults."""
-    from quorate.cli import cluster_tour, lab, protocol
-
-    protocol.tour()
-    print("\nA cluster of one node, and our client:")
-    cluster_tour.show_cluster()
-    print("\nControllers that elect a leader and agree on a log while things break, simulated:")
-    lab.run_seed(7, 10, steps_max=None, should_shrink=False)
-    print("\nMore: quorate apis, quorate show FetchRequest, quorate decode HEX, quorate lab quorum --seed 8")
 
 
 @app.command()

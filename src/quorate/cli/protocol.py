@@ -6,46 +6,13 @@ from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pkgutil import iter_modules
 
-from quorate.protocol import batch, codec, frame
+from quorate.protocol import codec, frame
 from quorate.protocol.api import APIS, request_class
-from quorate.protocol.api.brokers import BrokerHeartbeatRequest
-from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ErrorCode, ProtocolError
 from quorate.protocol.layout import ArrayOf, Kind, StructOf, resolve_annotation
 from quorate.protocol.message import Field, Message, Struct
 
 _PACKAGES = ("protocol.api", "metadata", "raft", "coordinator", "storage")
-
-
-def tour() -> None:
-    requests = [request_class(key) for key in APIS]
-    versions = sum(len(cls.__versions__) for cls in requests)
-    print(f"{len(requests)} requests and their responses, {versions} versions of each kind\n")
-
-    beat = BrokerHeartbeatRequest(
-        broker_id=1, broker_epoch=7, current_metadata_offset=42, want_fence=False, want_shut_down=False
-    )
-    raw = bytes(frame.encode_request(beat, 1, correlation_id=1, client_id="tour"))
-    print(f"A broker heartbeat, as it travels ({len(raw)} bytes):\n  {raw.hex(' ', 4)}")
-    header, request = frame.decode_request(raw, 4)
-    print(f"and as it is read:\n  {header}\n  {request}\n")
-
-    print("The same with its last byte missing:")
-    try:
-        frame.decode_request(raw[:-1], 4)
-    except ProtocolError as error:
-        print(f"  {error}\n")
-
-    print("A thousand records in a batch, by codec:")
-    records = [
-        batch.Record(offset, 1_700_000_000_000 + offset, b"order-%d" % offset, b'{"state": "paid"}' * 4)
-        for offset in range(1000)
-    ]
-    for kind in Codec:
-        data = batch.build(records, codec=kind)
-        header_of_batch = batch.validate_produced(data)
-        read = list(batch.records(data, header_of_batch))
-        print(f"  {kind.name.lower():<7} {len(data):>7,} bytes, {len(read)} records read back")
 
 
 def list_apis() -> None:
