@@ -35,7 +35,7 @@ _ExceptionHandler = Callable[[asyncio.AbstractEventLoop, dict[str, Any]], object
 _MS = 1_000_000
 _WORKERS = 4
 _WORK_DELAY_NS_MAX = 300_000
-_CLOSE_ATTEMPTS_MAX = 1000
+_CLOSE_ATTEMPTS_MAX = 100
 
 
 class Sockets(Protocol):
@@ -139,13 +139,7 @@ class NodeLoop(RefusingLoop):
         tasks = [each for each in self.graveyard if isinstance(each, NodeTask)]
         for task in sorted(tasks, key=lambda task: task.number):
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-            coroutine = task.get_coro()
-            for _ in range(_CLOSE_ATTEMPTS_MAX):  # a TaskGroup awaits its children even now: ask again
-                try:
-                    coroutine.close()
-                    break
-                except BaseException:  # whatever its `finally` blocks meet is of no interest
-                    continue
+            _close(task.get_coro())
         self.graveyard.clear()
 
     def callback_failed(self, name: str, exception: BaseException) -> None:
@@ -355,3 +349,18 @@ def _set_result(future: asyncio.Future[_T], result: _T) -> None:
 def _set_exception(future: asyncio.Future[Any], exception: BaseException) -> None:
     if not future.done():
         future.set_exception(exception)
+
+
+def _close(coroutine: Any) -> None:
+    """Ends a coroutine. Its `finally` blocks may await something even now; that is ended then, the innermost
+    first: an outer one that were told of it would leave it to the garbage collector."""
+    for _ in range(_CLOSE_ATTEMPTS_MAX):
+        innermost = coroutine
+        while getattr(inner := getattr(innermost, "cr_await", None), "cr_frame", None) is not None:
+            innermost = inner
+        try:
+            innermost.close()
+        except BaseException:  # whatever it meets is of no interest
+            continue
+        if innermost is coroutine:
+            return
