@@ -143,6 +143,10 @@ class Replicas:
         elif partition.follow(state):
             self._fetchers.follow(partition)
 
+    def halt(self, partition: Partition) -> None:
+        """A replica follows nobody any more, until it is assigned again; its log stays."""
+        self._fetchers.forget(partition)
+
     async def _remove(self, topic_id: Uuid, partition_id: int) -> None:
         partition = self._by_id.pop((topic_id, partition_id), None)
         if partition is None:

@@ -53,6 +53,7 @@ __all__ = [
     "JoinedRoutes",
     "ReadyRoutes",
     "Routes",
+    "replicas_by_broker",
 ]
 
 ADDRESS_FILE: Final = "admin-address"
@@ -387,6 +388,12 @@ class AdminRoutes:
             "leaders": replicas.leaders.get(broker.id, 0),
             "replicas": replicas.replicas.get(broker.id, 0),
         }
+
+
+def replicas_by_broker(image: ClusterImage) -> tuple[Mapping[int, int], Mapping[int, int]]:
+    """How many partitions each broker leads, and how many replicas it has."""
+    found = _BrokerReplicas(image)
+    return found.leaders, found.replicas
 
 
 class _BrokerReplicas:

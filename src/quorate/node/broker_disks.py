@@ -9,29 +9,41 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, Protocol
 
 from quorate.broker.directory_moves import RATE, Cleaning, DirectoryMoves
 from quorate.broker.directory_moves_copying import Copying
 from quorate.broker.dynamic_config import DynamicConfig
-from quorate.broker.partition import Partition
+from quorate.broker.partition import Partition, TopicPartition
 from quorate.broker.replicas import Replicas
 from quorate.broker.throttled_replication import ReplicationThrottle
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.metadata.versions import DIRECTORIES
 from quorate.node.config import NodeConfig
-from quorate.node.directory_assignments import DirectoryAssignments
 from quorate.node.future_logs import FutureLogs
 from quorate.node.host import Host
 from quorate.node.log_shelf import DirectoryShelf
-from quorate.node.membership import Membership
 from quorate.protocol.types import Uuid
 from quorate.storage.errors import StorageError
 from quorate.storage.log_directories import LogDirectory
 
-__all__ = ["BrokerDisks"]
+__all__ = ["Assignments", "BrokerDisks", "DiskMembership"]
+
+
+class Assignments(Protocol):
+    """Who is to know in which directory a replica is."""
+
+    def note(self, key: TopicPartition, *, actual: Uuid, known: Uuid) -> None: ...
+
+
+class DiskMembership(Protocol):
+    """Whom the failure of a directory concerns, as far as the cluster is concerned."""
+
+    def directories_failed(self, directories: Sequence[Uuid]) -> None: ...
+    async def until_reported(self, directories: Sequence[Uuid]) -> None: ...
+    def begin_shutdown(self) -> None: ...
 
 
 class BrokerDisks:
@@ -42,7 +54,7 @@ class BrokerDisks:
         host: Host,
         config: NodeConfig,
         shelf: DirectoryShelf,
-        assignments: DirectoryAssignments,
+        assignments: Assignments,
         configs: DynamicConfig,
         image: Callable[[], ClusterImage],
     ) -> None:
@@ -59,7 +71,7 @@ class BrokerDisks:
         self._failed_ids: list[Uuid] = []
         self._must_end = asyncio.Event()
         self._replicas: Replicas
-        self._membership: Membership
+        self._membership: DiskMembership
         self.moves: DirectoryMoves
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
 
@@ -79,7 +91,7 @@ class BrokerDisks:
         self._configs.when_changed(self._set_rate, RATE)
         self._set_rate()
 
-    def serve(self, membership: Membership) -> None:
+    def serve(self, membership: DiskMembership) -> None:
         """From now on it matters if a disk fails."""
         self._membership = membership
         self.shelf.when_failed = self._directory_failed
@@ -102,12 +114,12 @@ class BrokerDisks:
     def _directory_failed(self, directory: LogDirectory, error: StorageError) -> None:
         self._replicas.directory_failed(directory.path, str(error))
         self.moves.directory_failed(self.futures.absolute(directory.path))
-        if directory.directory_id is not None:
-            self._failed_ids.append(directory.directory_id)
-            self._membership.directories_failed([directory.directory_id])
+        failed = [] if directory.directory_id is None else [directory.directory_id]
+        self._failed_ids += failed
+        self._membership.directories_failed(failed)
         if not self.shelf.directories.online:
             self.fatal = StorageError(", ".join(self.shelf.offline_paths), "no log directory is left")
-        elif directory.path == self._config.metadata_directory:
+        elif directory.path == self._config.metadata_directory and not self._config.is_of_zookeeper:
             self.fatal = StorageError(
                 directory.path, "the metadata log is in this log directory, which failed"
             )

@@ -60,11 +60,10 @@ class BrokerRoutes:
         carried_out: Callable[[], int],
         features: Callable[[], Features],
         *,
-        more: Sequence[Route] = (),
         without: Collection[type[Request]] = (),
     ) -> None:
-        """`carried_out` is the offset of the metadata up to which the broker has done what they say. `more`
-        is served besides, `without` is not, because this control plane has nothing to say to it."""
+        """`carried_out` is the offset of the metadata up to which the broker has done what they say. Of
+        requests in `without` this control plane knows nothing, and they are not served."""
         self._features = features
         self._control_plane = control_plane
         self._creation = TopicCreation(broker.settings, control_plane)
@@ -94,12 +93,12 @@ class BrokerRoutes:
             *DescribingProducers(broker).routes(),
             *log_dirs.routes(),
         ]
-        self._routes = [*(one for one in served if one.request not in without), *more]
+        self._routes = [one for one in served if one.request not in without]
 
-    def table(self, wrap: Callable[[Handler], Handler]) -> RouteTable:
-        """`wrap` goes around every handler."""
+    def table(self, wrap: Callable[[Handler], Handler], more: Sequence[Route] = ()) -> RouteTable:
+        """`wrap` goes around every handler, except around those of what is served besides."""
         routes = [Route(one.request, wrap(one.handler), one.versions, one.advertised) for one in self._routes]
-        table = RouteTable(routes, self._features)
+        table = RouteTable([*routes, *more], self._features)
         limit_to_controller(table, self._control_plane)
         return table
 

@@ -1,4 +1,8 @@
-"""The state that a controller replicates: the image of the cluster, folded from what is committed."""
+"""The state that a controller replicates: the image of the cluster, folded from what is committed.
+
+Where no log is read, because an elected controller sends the metadata, the same image is folded from the
+records that its requests stand for; an offset then counts them.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from quorate.metadata.image import ClusterImage
 from quorate.protocol import batch as batches
+from quorate.protocol.message import Record
 from quorate.protocol.types import Buffer
 from quorate.raft.effects import Leadership
 from quorate.raft.positions import Position
@@ -41,6 +46,16 @@ class ClusterState:
         self.last_timestamp_ms = max(self.last_timestamp_ms, header.max_timestamp)
         self.bytes_since_snapshot += header.size_bytes
         self._tell(header.next_offset)
+
+    def apply_records(self, records: Sequence[Record], timestamp_ms: int) -> None:
+        """Records that come from nowhere but a request, in the order in which they are to count."""
+        if not records:
+            return
+        offset = self.position.offset
+        self.image.apply_changes(records, offset)
+        self.position = Position(offset + len(records), self.position.epoch)
+        self.last_timestamp_ms = max(self.last_timestamp_ms, timestamp_ms)
+        self._tell(self.position.offset)
 
     def lead(self, leadership: Leadership) -> None:
         self.leadership = leadership

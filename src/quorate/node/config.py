@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quorate.broker.fetcher import FetcherSettings
@@ -32,6 +32,9 @@ from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 
 __all__ = ["SETTINGS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
+
+
+_ZOOKEEPER_PORT: Final = 2181
 
 
 class ConfigError(Exception):
@@ -154,6 +157,29 @@ def _voters(text: str) -> tuple[tuple[int, str, int], ...]:
     return tuple(found)
 
 
+def _ensemble(text: str) -> str:
+    """`host:port,host:port/path`; the path is of all of them, and stands at the end."""
+    servers, slash, path = text.partition("/")
+    found = [_host_and_port(part if ":" in part else f"{part}:{_ZOOKEEPER_PORT}") for part in _names(servers)]
+    if not found or any(not host or not port for host, port in found) or (slash and "//" in f"/{path}"):
+        raise ValueError
+    return text.rstrip("/")
+
+
+def _protocol_version(text: str) -> str:
+    """3.4 is the first with all requests that we send, 3.9 the last with ZooKeeper."""
+    match = re.fullmatch(r"3\.([4-9])(?:\.\d+)?(?:-IV\d+)?", text)
+    if match is None:
+        raise ValueError
+    return text
+
+
+def _digest(text: str) -> str | None:
+    if text and ":" not in text:
+        raise ValueError
+    return text or None
+
+
 def _servers(text: str) -> tuple[tuple[str, int], ...]:
     servers = tuple(_host_and_port(part) for part in _names(text))
     if any(not host or not port for host, port in servers):
@@ -168,6 +194,7 @@ GROUP_NUMBERS: Final = {
 }
 
 _QUORUM: Final = "controller.quorum."
+_ZOOKEEPER: Final = "zookeeper."
 _DEFAULTS: Final = QuorumSettings()
 
 SETTINGS: Final[Mapping[str, Setting]] = {
@@ -211,6 +238,21 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "broker.rack": Setting(str, "a name", None),
     "initial.broker.registration.timeout.ms": _ms(60_000),
     "controlled.shutdown.enable": _boolean(True),
+    "controlled.shutdown.max.retries": _at_least(0, 3),
+    "controlled.shutdown.retry.backoff.ms": _at_least(0, 5000),
+    _ZOOKEEPER + "connect": Setting(_ensemble, "host:port,.../path", None),
+    _ZOOKEEPER + "session.timeout.ms": _at_least(1, 18_000),
+    _ZOOKEEPER + "connection.timeout.ms": Setting(_integer(1, 2**31 - 1), "milliseconds from 1 on", None),
+    _ZOOKEEPER + "max.in.flight.requests": _at_least(1, 10),
+    _ZOOKEEPER + "set.acl": _boolean(False),
+    "quorate.zookeeper.digest": Setting(_digest, "user:password", None),
+    "broker.id": Setting(_integer(-1, 2**31 - 1), "a number from 0 on, or -1", -1),
+    "broker.id.generation.enable": _boolean(True),
+    "reserved.broker.max.id": _at_least(0, 1000),
+    "control.plane.listener.name": Setting(lambda text: text.upper(), "the name of a listener", ""),
+    "inter.broker.protocol.version": Setting(_protocol_version, "3.4 to 3.9", "3.9-IV0"),
+    "controller.socket.timeout.ms": _at_least(1, 30_000),
+    "leader.imbalance.per.broker.percentage": _at_least(0, 10),
     "request.timeout.ms": _ms(30_000),
     "reconnect.backoff.ms": _ms(50),
     "reconnect.backoff.max.ms": _ms(1000),
@@ -283,7 +325,8 @@ class NodeConfig:
 
     @property
     def node_id(self) -> int:
-        return int(self["node.id"])
+        """-1 as long as a broker of ZooKeeper mode has none."""
+        return int(self["broker.id"] if self["node.id"] is None else self["node.id"])
 
     @property
     def metadata_directory(self) -> str:
@@ -294,8 +337,18 @@ class NodeConfig:
         return tuple(self["log.dirs"]) or (str(self["log.dir"]),)
 
     @property
+    def is_of_zookeeper(self) -> bool:
+        """Whether membership and elections are in ZooKeeper, and no quorum of controllers is there."""
+        return self["process.roles"] is None and self["zookeeper.connect"] is not None
+
+    @property
     def roles(self) -> tuple[str, ...]:
-        return tuple(self["process.roles"])
+        return ("broker",) if self.is_of_zookeeper else tuple(self["process.roles"])
+
+    def with_node_id(self, node_id: int) -> NodeConfig:
+        """The same for a node whose id was not known when the file was read."""
+        known = {"node.id": node_id, "broker.id": node_id}
+        return replace(self, values={**self.values, **known})
 
     @property
     def controller_names(self) -> tuple[str, ...]:
@@ -553,8 +606,36 @@ def _check_listeners(config: NodeConfig) -> None:
         raise ConfigError(f"{config.path}: inter.broker.listener.name={name}: not among {', '.join(mine)}")
 
 
+def _check_zookeeper(config: NodeConfig) -> None:
+    """The same for a broker of ZooKeeper mode."""
+    if not config["log.dirs"] and not config["log.dir"]:
+        raise ConfigError(f"{config.path}: log.dirs is missing: directories")
+    known = {config["broker.id"], -1 if config["node.id"] is None else config["node.id"]} - {-1}
+    if len(known) > 1:
+        raise ConfigError(f"{config.path}: broker.id={config['broker.id']}: node.id={config['node.id']}")
+    if not known and not config["broker.id.generation.enable"]:
+        raise ConfigError(f"{config.path}: broker.id is missing, and broker.id.generation.enable=false")
+    for one in known:
+        if config["broker.id.generation.enable"] and one > config["reserved.broker.max.id"]:
+            raise ConfigError(
+                f"{config.path}: broker.id={one}: allowed is up to reserved.broker.max.id,"
+                f" {config['reserved.broker.max.id']}, or set broker.id.generation.enable=false"
+            )
+    _check_listeners(config)
+    _check_budget(config)
+    name, names = config["control.plane.listener.name"], [one.name for one in config.broker_listeners]
+    if name and (name not in names or name == config.inter_broker_listener):
+        raise ConfigError(
+            f"{config.path}: control.plane.listener.name={name}: allowed is one of {', '.join(names)}"
+            f" that is not inter.broker.listener.name"
+        )
+
+
 def _check_whole(config: NodeConfig) -> None:
     """Checks of keys against each other."""
+    if config.is_of_zookeeper:
+        _check_zookeeper(config)
+        return
     for key in ("process.roles", "node.id"):
         if config[key] is None:
             raise ConfigError(f"{config.path}: {key} is missing: {SETTINGS[key].allowed}")

@@ -62,7 +62,7 @@ class DirectoryShelf:
             paths,
             cluster_id=settings.cluster_id,
             node_id=settings.broker_id,
-            locked=(config.metadata_directory,),
+            locked=() if config.is_of_zookeeper else (config.metadata_directory,),
         )
         shelf = cls(host, directories)
         for path, reason in directories.offline.items():
@@ -290,6 +290,19 @@ class DirectoryShelf:
             unique = Uuid(self._host.random.randbytes(16))
             renamed = await directory.rename(name, unique, DirectoryKind.DELETED)
             directory.delete(renamed)
+        except StorageError as error:
+            self.fail_directory(directory, error)
+
+    async def delete_leftover(self, topic: str, partition_id: int) -> None:
+        """Deletes what is here of a replica that is not open, if anything is."""
+        name = PartitionName(topic, partition_id)
+        directory = self._directories.holding(name)
+        if directory is None or name in self._logs:
+            return
+        self._deleted.add((directory.path, name))
+        try:
+            unique = Uuid(self._host.random.randbytes(16))
+            directory.delete(await directory.rename(name, unique, DirectoryKind.DELETED))
         except StorageError as error:
             self.fail_directory(directory, error)
 

@@ -9,17 +9,21 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.node.config_file import load_config
 from quorate.node.file_limit import files_for_segments, raised_limit
-from quorate.node.host import real_host
+from quorate.node.host import Host, real_host
 from quorate.node.logs import set_up as set_up_logs
 from quorate.node.node import Node, NodeFailed
 from quorate.storage.errors import StorageError
 
-__all__ = ["loop_factory", "run"]
+if TYPE_CHECKING:
+    from quorate.node.zookeeper_node import ZooKeeperNode
+
+__all__ = ["loop_factory", "make_node", "run"]
 
 _DISK_THREADS = 4
 
@@ -34,6 +38,17 @@ def run(path: str) -> None:
         raise _first(group) from None
     except* OSError as group:
         raise ConfigError(f"{path}: {_first(group)}") from None
+
+
+def make_node(
+    host: Host, config: NodeConfig, *, stopwatch: Callable[[], float] | None = None
+) -> Node | ZooKeeperNode:
+    """The node that a file describes, of either mode."""
+    if config.is_of_zookeeper:
+        from quorate.node.zookeeper_node import ZooKeeperNode
+
+        return ZooKeeperNode(host, config, stopwatch=stopwatch)
+    return Node(host, config, stopwatch=stopwatch)
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
@@ -54,7 +69,7 @@ async def _run(config: NodeConfig) -> None:
         )
     with ThreadPoolExecutor(_DISK_THREADS, "disk") as executor:
         host = real_host(f"{config.node_id}", executor, files_max)
-        node = Node(host, config, stopwatch=time.perf_counter)
+        node = make_node(host, config, stopwatch=time.perf_counter)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, node.stop)

@@ -47,10 +47,11 @@ class MetaProperties:
     version: int = 1
 
     def text(self) -> str:
-        """Always of version 1."""
-        assert self.cluster_id is not None, "version 1 has a cluster.id"
-        assert self.node_id is not None, "version 1 has a node.id"
-        fields = {_VERSION: "1", _CLUSTER_ID: self.cluster_id, _NODE_ID: str(self.node_id)}
+        """As it stands in the file; what is missing cannot be written."""
+        assert self.cluster_id is not None, "it has a cluster.id"
+        assert self.node_id is not None, "it has a node.id"
+        id_key = _NODE_ID if self.version == 1 else _BROKER_ID
+        fields = {_VERSION: str(self.version), _CLUSTER_ID: self.cluster_id, id_key: str(self.node_id)}
         if self.directory_id is not None:
             fields[_DIRECTORY_ID] = str(self.directory_id)
         return format_properties(fields)
