@@ -1,4 +1,4 @@
-"""Who is the controller: whoever has made the ephemeral `/controller`, in one transaction with the next epoch.
+"""Who is controller: whoever has made the ephemeral `/controller`, in one transaction with the next epoch.
 
 Both happen or neither, so no two controllers have the same epoch, and a later one has a higher one. The
 version that `/controller_epoch` got is what the winner's writes are fenced by (`fence`).

@@ -100,7 +100,7 @@ async def generate_broker_id(session: Session, reserved_max: int) -> int:
     return reserved_max + stat.version
 
 
-async def read_members(session: Session, watch_each: None = None) -> dict[int, Member]:  # noqa: ARG001
+async def read_members(session: Session) -> dict[int, Member]:
     """Everybody who is registered, by id."""
     listed: Children = await session.ask(GetChildren(paths.BROKER_IDS))
     return await members_among(session, listed.names)
@@ -177,8 +177,8 @@ async def register(session: Session, member: Member, previous_session_id: int = 
             )
         if not await _is_gone(session, path, deadline - loop.time()):
             raise Fatal(
-                f"broker id {member.id} is taken: {_described(path, owner)}; stop that process, or use another"
-                " broker.id"
+                f"broker id {member.id} is taken: {_described(path, owner)}; stop that process, or use"
+                " another broker.id"
             )
 
 
