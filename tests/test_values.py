@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import pickle
 from dataclasses import field
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -129,8 +130,8 @@ def observed(cls: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         "dict": outcome(lambda: dataclasses.asdict(one)),
         "replaced": outcome(lambda: dataclasses.astuple(dataclasses.replace(one, x=9))),
         "copied": [getattr(again, each.name) for each in dataclasses.fields(one)],
-        "assigned": [outcome(lambda: setattr(two, each.name, 3)) for each in dataclasses.fields(one)],
-        "deleted": [outcome(lambda: delattr(two, each.name)) for each in dataclasses.fields(one)],
+        "assigned": [outcome(partial(setattr, two, each.name, 3)) for each in dataclasses.fields(one)],
+        "deleted": [outcome(partial(delattr, two, each.name)) for each in dataclasses.fields(one)],
         "stranger": outcome(lambda: setattr(two, "stranger", 3)) is None,  # how theirs fails is a mistake
         "has a dict": hasattr(one, "__dict__"),
         "ordered": outcome(lambda: one < cls(*args, **kwargs)),

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from quorate.protocol.api.brokers import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from quorate.protocol.errors import ErrorCode
+from quorate.values import dataclass
 
 __all__ = ["Asking", "Chance", "Flight", "Patience", "explain_failure"]
 

@@ -15,7 +15,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.broker.cleaner_choice import CleanableLog, DirtyPart, dirty_part
@@ -32,6 +31,7 @@ from quorate.storage.cleaning import ReplacementRefusedError
 from quorate.storage.compaction import CleanedGroup, Compacted
 from quorate.storage.errors import StorageError
 from quorate.storage.partition_log import PartitionLog
+from quorate.values import dataclass
 
 __all__ = ["Cleaner"]
 

@@ -9,9 +9,9 @@ that is more than `min.cleanable.dirty.ratio`; or if a dirty segment is older th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from quorate.storage.segment import SegmentSummary
+from quorate.values import dataclass
 
 __all__ = ["CleanableLog", "DirtyPart", "dirty_part"]
 

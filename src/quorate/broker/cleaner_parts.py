@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 from quorate.storage.compaction import CleanedGroup, Compacted, CompactionTask
 from quorate.storage.partition_log import PartitionLog
+from quorate.values import dataclass
 
 __all__ = [
     "CleanedOffsets",

@@ -8,7 +8,6 @@ to be created, blocks of producer ids, and whatever a client asks of a broker th
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from quorate.controller.proposals import IsrAnswer, Proposal, TopicPartition
@@ -17,6 +16,7 @@ from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Request, Response
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["Assignment", "Changes", "ControlPlane", "IsrAnswer"]
 

@@ -19,7 +19,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, auto
 from itertools import count
 from math import inf
@@ -44,6 +44,7 @@ from quorate.protocol.batch import (
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Message, Response
 from quorate.storage.errors import StorageError
+from quorate.values import dataclass
 
 __all__ = ["Coordinators", "LoadCounts", "Shard"]
 

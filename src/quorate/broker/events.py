@@ -5,11 +5,11 @@ The shape is that of `controller.events`: `line` is for the log, `to_json` for t
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from quorate.controller.events import Event
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = [
     "BrokerGaveUp",

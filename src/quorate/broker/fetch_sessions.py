@@ -20,13 +20,13 @@ of consumers, and among equals large ones more than small ones, once the small o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from quorate.protocol.api.produce_fetch import FetchRequest
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["EVICTABLE_AFTER_MS", "FetchRound", "FetchSession", "FetchSessions", "Wanted"]
 

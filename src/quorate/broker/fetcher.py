@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from quorate.broker.partition import Partition
@@ -33,6 +32,7 @@ from quorate.protocol.api.produce_fetch import (
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
 from quorate.storage.errors import AppendError, StorageError
+from quorate.values import dataclass
 
 __all__ = ["FetcherSettings", "Fetchers"]
 

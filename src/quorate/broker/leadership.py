@@ -12,10 +12,11 @@ high watermark and a proposed leaver still does, so nothing is committed that ei
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.controller.proposals import Proposal
 from quorate.metadata.partitions import Partition as PartitionState
+from quorate.values import dataclass
 
 __all__ = ["Follower", "Leadership", "Proposal"]
 

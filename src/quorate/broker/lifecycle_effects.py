@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from quorate.broker.asking import Patience
@@ -11,6 +10,7 @@ from quorate.broker.lifecycle_states import State
 from quorate.controller.events import Event
 from quorate.protocol.api.brokers import BrokerHeartbeatRequest, BrokerRegistrationRequest
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["Effects", "Input", "LifecycleSettings", "Send", "Stop"]
 

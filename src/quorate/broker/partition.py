@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from quorate.broker.admission import admit, admit_by_header
@@ -26,6 +25,7 @@ from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.batch import HEADER_BYTES, read_header
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.storage.partition_log import PartitionLog
+from quorate.values import dataclass
 
 __all__ = ["Appended", "Isolation", "Partition", "Surroundings", "TopicPartition", "Watcher"]
 

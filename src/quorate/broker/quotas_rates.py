@@ -20,8 +20,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
+
+from quorate.values import dataclass
 
 __all__ = ["CLIENT_WINDOW", "Rate", "Window", "span_of_clients", "span_of_replicas"]
 

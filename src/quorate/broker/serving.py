@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import TYPE_CHECKING
 
@@ -16,6 +16,7 @@ from quorate.broker.settings import BrokerSettings
 from quorate.broker.throttled_replication import ReplicationThrottle
 from quorate.metadata.image import ClusterImage
 from quorate.net.routes import RequestContext
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from quorate.broker.partition import Partition

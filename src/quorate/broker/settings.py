@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.coordinator.settings import GroupSettings
+from quorate.values import dataclass
 
 __all__ = ["BrokerSettings"]
 

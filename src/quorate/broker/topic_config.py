@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from quorate.broker.throttled_replication import NO_REPLICAS, throttled_partitions
 from quorate.controller.config_definitions import TOPIC_CONFIGS
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
 from quorate.storage.limits import LogConfig
+from quorate.values import dataclass
 
 __all__ = ["TopicConfig", "topic_config"]
 

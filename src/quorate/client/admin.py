@@ -13,7 +13,7 @@ created by the first attempt is then reported as existing already.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Final, NamedTuple, cast
 
@@ -50,6 +50,7 @@ from quorate.protocol.api.topics import (
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Request, Response
 from quorate.protocol.types import ZERO_UUID, Uuid
+from quorate.values import dataclass
 
 __all__ = [
     "Admin",

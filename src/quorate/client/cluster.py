@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import random as random_module
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from random import Random
 from ssl import SSLContext
@@ -36,6 +36,7 @@ from quorate.protocol.api.groups import FindCoordinatorRequest, FindCoordinatorR
 from quorate.protocol.api.topics import MetadataRequest, MetadataResponse
 from quorate.protocol.errors import ApiError, ErrorCode, ProtocolError
 from quorate.protocol.message import Request, Response
+from quorate.values import dataclass
 
 __all__ = [
     "ANY",

@@ -8,13 +8,14 @@ their batches are left out from the first offset of the transaction up to its ma
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from quorate.client.metadata import TopicPartition
 from quorate.protocol.batch import BatchHeader, ControlType, Record, batches, control_type, validate
 from quorate.protocol.batch import records as records_of
 from quorate.protocol.types import Buffer
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from quorate.protocol.columns import RecordColumns

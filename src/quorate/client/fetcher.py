@@ -22,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum, IntEnum
 from types import TracebackType
 from typing import Any, Final, cast
@@ -37,6 +37,7 @@ from quorate.net.connections import Backoff
 from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer
+from quorate.values import dataclass
 
 __all__ = ["EARLIEST", "LATEST", "Fetcher", "FetcherSettings", "Isolation", "Reset"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
 from quorate.client.cluster import Cluster, CoordinatorOf
@@ -28,6 +27,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Response
 from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError
+from quorate.values import dataclass
 
 __all__ = ["Group", "GroupMember", "GroupSummary", "Groups", "Lag"]
 

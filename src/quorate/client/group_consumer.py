@@ -19,7 +19,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from types import TracebackType
 from typing import Final
@@ -34,6 +34,7 @@ from quorate.client.group_offsets import Committed, commit_offsets, committed_of
 from quorate.client.membership import Membership, MembershipSettings
 from quorate.client.metadata import TopicPartition
 from quorate.protocol.errors import ApiError
+from quorate.values import dataclass
 
 __all__ = ["GroupConsumer", "GroupConsumerSettings", "GroupProtocol"]
 

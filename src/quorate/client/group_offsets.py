@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple, cast
 
 from quorate.client.cluster import Cluster, CoordinatorOf
@@ -17,6 +16,7 @@ from quorate.protocol.api.groups import (
 )
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Response
+from quorate.values import dataclass
 
 __all__ = ["NOBODY", "Committed", "Member", "commit_offsets", "committed_offsets"]
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass
 from typing import Protocol
 
 from quorate.client.group_offsets import Member
 from quorate.client.metadata import TopicPartition
+from quorate.values import dataclass
 
 __all__ = ["Membership", "MembershipSettings"]
 

@@ -8,13 +8,14 @@ topic is the same (a topic that was deleted and created again has another id, an
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import NamedTuple
 
 from quorate.client.errors import code_of
 from quorate.protocol.api.topics import MetadataResponse
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import ZERO_UUID, Uuid
+from quorate.values import dataclass
 
 __all__ = ["Broker", "Metadata", "Partition", "Topic", "TopicPartition", "parse_addresses"]
 

@@ -26,13 +26,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, Record, build, read_header, records
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = ["Batch", "Fate", "Identity", "PartitionQueue", "record_size"]
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from random import Random
 from typing import Final
 
 from quorate.client.metadata import Partition, Topic
+from quorate.values import dataclass
 
 __all__ = ["StickyPartitioner", "murmur2", "partition_for_key"]
 

@@ -23,7 +23,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import Final, NamedTuple, cast
 
@@ -40,6 +40,7 @@ from quorate.protocol.batch import HEADER_BYTES
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import ZERO_UUID
+from quorate.values import dataclass
 
 __all__ = ["ACKS_ALL", "Delivered", "Producer", "ProducerSettings"]
 

@@ -22,7 +22,6 @@ the change is made, and the answer is NEW_LEADER_ELECTED all the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.controller.decision import Decision, Situation
@@ -34,6 +33,7 @@ from quorate.metadata.partitions import Partition
 from quorate.metadata.topics import Topic
 from quorate.protocol.api.brokers import AlterPartitionRequest, AlterPartitionResponse
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = ["AlterPartitionRefused", "check_broker_epoch", "decide_alter_partition"]
 

@@ -18,7 +18,7 @@ unclean election only if one of its partitions would else be left without a lead
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from quorate.metadata.image import TOPIC, ClusterImage
 from quorate.metadata.partition_changes import NO_CHANGE, UNCHANGED_STATE, PartitionChanges
 from quorate.metadata.partitions import LOST, NO_LEADER, Rows, mask_type
 from quorate.metadata.versions import SHRINK_KEEPS_EPOCH
+from quorate.values import dataclass
 
 __all__ = ["Cause", "Consequences", "change_partitions", "in_topics_that_allow_unclean"]
 

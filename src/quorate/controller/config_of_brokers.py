@@ -9,13 +9,14 @@ threads and caches that this broker does not have is accepted and changes nothin
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from quorate.controller.config_definitions import BROKER_CONFIGS, CLUSTER_CONFIGS, broker_definition
 from quorate.controller.config_static import STATIC_CONFIGS
 from quorate.controller.config_types import Definition
+from quorate.values import dataclass
 
 __all__ = ["BROKER_KEYS", "BrokerKey", "Change", "broker_key", "synonyms_of"]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any, Final
+
+from quorate.values import dataclass
 
 __all__ = [
     "Allowed",

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from quorate.controller import elections, features, fencing, heartbeats, tokens
@@ -58,6 +58,7 @@ from quorate.protocol.api.security import (
 )
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Record, Request, Response
+from quorate.values import dataclass
 
 __all__ = ["ActiveController", "Held", "Moment", "Work"]
 

@@ -8,7 +8,7 @@ reply where only a part of the request fails.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol, TypeVar
 
 from quorate.controller.events import Event
@@ -19,6 +19,7 @@ from quorate.metadata.image import ClusterImage
 from quorate.metadata.partition_changes import PartitionChanges
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Record, Response
+from quorate.values import dataclass
 
 __all__ = [
     "RECORDS_MAX",

@@ -6,11 +6,11 @@ of Apache Kafka's messages where operators know them; `to_json` is what the jour
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from quorate.metadata.event import Event
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = [
     "SHUT_DOWN",

@@ -5,7 +5,7 @@ Only the active controller can tell: what is in the log says that a broker is fe
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from enum import Enum
 from typing import Any
 
@@ -14,6 +14,7 @@ from quorate.controller.sessions import Session, Sessions
 from quorate.controller.settings import ControllerSettings
 from quorate.metadata.brokers import BrokerRegistration
 from quorate.metadata.image import ClusterImage
+from quorate.values import dataclass
 
 __all__ = ["Standing", "Why", "why_fenced"]
 

@@ -26,7 +26,6 @@ all of its directories are gone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
@@ -52,6 +51,7 @@ from quorate.metadata.versions import CORDONED, DIRECTORIES
 from quorate.protocol.api.brokers import BrokerHeartbeatRequest, BrokerHeartbeatResponse
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = [
     "TRANSITIONS",

@@ -16,11 +16,11 @@ Only the active controller knows the buckets. They begin full, so a change of th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.metadata.image import Entity
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = ["BUCKETS_MAX", "BURST_S", "KEY", "Account", "MutationQuota", "find_rate"]
 

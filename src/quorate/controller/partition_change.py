@@ -21,7 +21,7 @@ that is no replica), and a partition that had no leader before has no last known
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final
 
@@ -30,6 +30,7 @@ from quorate.metadata.partitions import LOST, MIGRATING, NO_LEADER, UNASSIGNED, 
 from quorate.metadata.records import PartitionChangeRecord
 from quorate.metadata.versions import DIRECTORIES, SHRINK_KEEPS_EPOCH
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["Candidates", "Election", "Wanted", "build_change", "default_directory", "is_directory_online"]
 

@@ -15,7 +15,6 @@ neighbours. Kafka's rules:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass
 
 from quorate.controller.decision import Random
 from quorate.controller.partition_change import default_directory
@@ -26,6 +25,7 @@ from quorate.metadata.records import PartitionRecord
 from quorate.metadata.versions import DIRECTORIES
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["NewPartitions", "Usable", "place", "usable_brokers"]
 

@@ -7,7 +7,6 @@ operator must be able to bear, and it counts on nobody who is fenced or on the w
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
@@ -18,6 +17,7 @@ from quorate.controller.settings import ControllerSettings
 from quorate.controller.topic_settings import MIN_ISR, effective
 from quorate.metadata.image import TOPIC, ClusterImage
 from quorate.metadata.partitions import NO_LEADER, Block, mask_type
+from quorate.values import dataclass
 
 __all__ = ["EXAMPLES_MAX", "NodesToStop", "PartitionsFound", "StopReport", "Verdict", "preflight_stop"]
 

@@ -7,12 +7,13 @@ them, the request and its response, is made and read here.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, NamedTuple
 
 from quorate.protocol.api.brokers import AlterPartitionRequest, AlterPartitionResponse
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["IsrAnswer", "Proposal", "Proposals", "TopicPartition", "alter_partition", "answers_in"]
 

@@ -25,7 +25,6 @@ each other until then, and the loser learns that its epoch is stale.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from quorate.controller import fencing
@@ -39,6 +38,7 @@ from quorate.metadata.versions import CORDONED, DIRECTORIES, KRAFT_VERSION, META
 from quorate.protocol.api.brokers import BrokerRegistrationRequest, BrokerRegistrationResponse
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import ZERO_UUID, Uuid
+from quorate.values import dataclass
 
 __all__ = [
     "CHECKS",

@@ -25,8 +25,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from quorate.values import dataclass
 
 __all__ = ["Session", "Sessions"]
 

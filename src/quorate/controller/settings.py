@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
+
+from quorate.values import dataclass
 
 __all__ = ["SUPPORTED_FEATURES", "ControllerSettings"]
 

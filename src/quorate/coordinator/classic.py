@@ -28,7 +28,7 @@ ask for, `classic_joining` and `classic_requests` look at what members say.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
@@ -39,6 +39,7 @@ from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.subscriptions import CONSUMER, topics_of
 from quorate.protocol.api.groups import HeartbeatRequest
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = ["TRANSITIONS", "Cause", "ClassicGroup", "State", "TransitionError", "Trigger"]
 

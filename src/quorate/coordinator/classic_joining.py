@@ -19,7 +19,7 @@ otherwise leave a dead member behind each time.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from quorate.coordinator.classic import Cause, ClassicGroup, State, Trigger
@@ -37,6 +37,7 @@ from quorate.coordinator.events import MemberFenced, MemberRefused
 from quorate.coordinator.step import REASON_MAX, Step
 from quorate.protocol.api.groups import JoinGroupRequest
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = ["Joiner", "join"]
 

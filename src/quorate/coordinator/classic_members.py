@@ -13,11 +13,12 @@ that is chosen here (a leader, a protocol in a tie) depends on chance.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quorate.coordinator.effects import Ticket
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = ["NOBODY", "Member", "Members", "Protocols", "Waiting"]
 

@@ -8,9 +8,10 @@ the log. A tombstone takes what is pending for its partition as well.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
+from quorate.values import dataclass
 
 __all__ = ["Committed", "CommittedOffsets"]
 

@@ -40,7 +40,7 @@ see `migration`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from quorate.coordinator.classic import ClassicGroup, State
 from quorate.coordinator.consumer_admission import (
@@ -61,6 +61,7 @@ from quorate.coordinator.migration import release, upgraded
 from quorate.coordinator.step import Step
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = [
     "ConsumerGroup",

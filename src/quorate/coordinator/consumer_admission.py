@@ -18,7 +18,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from quorate.coordinator.consumer_members import (
     LEAVE_EPOCH,
@@ -30,6 +30,7 @@ from quorate.coordinator.consumer_members import (
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = [
     "Admitted",

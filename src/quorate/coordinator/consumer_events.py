@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from quorate.metadata.event import Event
+from quorate.values import dataclass
 
 __all__ = ["GroupConverted", "GroupEpochBumped", "TargetComputed"]
 

@@ -8,7 +8,6 @@ more often than every ten seconds. What it matched is in the log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.coordinator import consumer_records as records
@@ -18,6 +17,7 @@ from quorate.coordinator.effects import Caller, LogRecord
 from quorate.coordinator.step import Step, TimerKind
 from quorate.coordinator.topic_regex import check_expression, resolve_expressions
 from quorate.coordinator.topics_view import metadata_hash
+from quorate.values import dataclass
 
 __all__ = ["REFRESH_MIN_INTERVAL_MS", "Noted", "note_expression", "resolve"]
 

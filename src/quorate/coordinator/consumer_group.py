@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quorate.coordinator.classic import ClassicGroup
@@ -14,6 +14,7 @@ from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.effects import Caller, LogRecord
 from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.topics_view import TopicsView
+from quorate.values import dataclass
 
 __all__ = ["MEMBER_TIMERS", "ConsumerGroup", "Surroundings", "tell_epoch"]
 

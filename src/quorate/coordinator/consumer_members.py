@@ -8,7 +8,7 @@ that a late commit of an offset can be told from a stale one.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import IntEnum
 from typing import Final, Protocol
 
@@ -17,6 +17,7 @@ from quorate.coordinator.group_records import (
     ConsumerGroupMemberMetadataValue,
 )
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = [
     "LEAVE_EPOCH",

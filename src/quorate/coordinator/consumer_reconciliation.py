@@ -24,12 +24,12 @@ it at once, whatever the target says.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.coordinator.consumer_members import NOTHING_HELD, Held, Member, MemberState, Partitions
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["STEPS", "Reconciliation", "reconcile"]
 

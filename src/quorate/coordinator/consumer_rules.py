@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.coordinator.assignors import ASSIGNORS
 from quorate.coordinator.settings import GroupSettings
+from quorate.values import dataclass
 
 __all__ = ["GROUP_KEYS", "ConsumerRules", "rules_of"]
 

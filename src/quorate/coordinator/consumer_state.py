@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
@@ -42,6 +41,7 @@ from quorate.coordinator.group_records import (
     ConsumerGroupTargetAssignmentMetadataValue,
 )
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["INITIAL_EPOCH", "ConsumerGroupState", "GroupPhase", "ResolvedRegex"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from quorate.coordinator import consumer_records as records
 from quorate.coordinator.assignors import ASSIGNORS, MemberSpec
@@ -12,6 +11,7 @@ from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.effects import LogRecord
 from quorate.coordinator.topics_view import TopicsView
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["Subscriptions", "TargetAssignment", "compute_target"]
 

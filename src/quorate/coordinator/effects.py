@@ -13,12 +13,12 @@ for the other members, a sync for the leader's assignment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quorate.metadata.event import Event
 from quorate.protocol.message import Message
 from quorate.protocol.message import Record as Declared
+from quorate.values import dataclass
 
 __all__ = ["Answer", "Caller", "Effects", "LogRecord", "Moment", "Producer", "Ticket"]
 

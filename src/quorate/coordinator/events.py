@@ -7,10 +7,10 @@ who did not come back; `AssignmentStored` says that the members have their parti
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from quorate.metadata.event import Event
+from quorate.values import dataclass
 
 __all__ = [
     "AssignmentStored",

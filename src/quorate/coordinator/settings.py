@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from quorate.values import dataclass
 
 __all__ = ["KEYS", "GroupSettings"]
 

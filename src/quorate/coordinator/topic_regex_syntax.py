@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from quorate.values import dataclass
 
 __all__ = [
     "Alternatives",

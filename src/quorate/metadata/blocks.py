@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 
 from quorate.metadata.partition import NO_LEADER, Partition, chosen, mask_of
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["COLUMNS", "FREE_ROW", "Block", "Column", "Rows", "Run", "bits_of", "mask_type", "width_for"]
 

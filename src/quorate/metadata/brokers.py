@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from quorate.metadata.errors import ImageError
@@ -13,6 +13,7 @@ from quorate.metadata.records import (
     RegisterControllerRecord,
 )
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["BrokerRegistration", "ControllerRegistration", "Listener", "SecurityProtocol"]
 

@@ -6,10 +6,11 @@ journal treat all of them alike.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, ClassVar
 
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["Event"]
 

@@ -8,7 +8,7 @@ the one that the offset is in, of which only the records up to it are.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.metadata.errors import ImageError
 from quorate.metadata.image import ClusterImage
@@ -16,6 +16,7 @@ from quorate.metadata.log_format import decode_record
 from quorate.protocol.batch import BatchHeader, read_header, records
 from quorate.protocol.errors import ProtocolError
 from quorate.protocol.types import Buffer
+from quorate.values import dataclass
 
 __all__ = ["History", "Moment", "moment_at"]
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.metadata.errors import ImageError
 from quorate.metadata.records import PartitionChangeRecord, PartitionRecord
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = [
     "LOST",

@@ -7,7 +7,6 @@ lead and whether the leader recovers. Changes of replicas and directories are ra
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from numpy.typing import NDArray
@@ -15,6 +14,7 @@ from numpy.typing import NDArray
 from quorate.metadata.partitions import Rows, chosen
 from quorate.metadata.records import PartitionChangeRecord
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["NO_CHANGE", "PartitionChanges"]
 

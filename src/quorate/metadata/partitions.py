@@ -19,7 +19,7 @@ are `PartitionChanges` (`change`), many new ones `NewPartitions` (`put_many`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -41,6 +41,7 @@ from quorate.metadata.directory_ids import DirectoryIds
 from quorate.metadata.errors import ImageError
 from quorate.metadata.partition import LOST, MIGRATING, NO_LEADER, UNASSIGNED, Partition, chosen, mask_of
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from quorate.metadata.partition_changes import PartitionChanges

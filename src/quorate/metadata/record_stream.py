@@ -9,7 +9,6 @@ out checks the rest of it (`value`, `partition_records`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from quorate.protocol.batch import BatchHeader, record_bytes
 from quorate.protocol.record import read_record
 from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError, read_uvarint
+from quorate.values import dataclass
 
 __all__ = ["UNCLEAR", "RecordStream", "read_stream"]
 

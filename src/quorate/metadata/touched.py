@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["Touched"]
 

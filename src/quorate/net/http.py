@@ -27,7 +27,6 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -35,6 +34,8 @@ from typing import Final, cast
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
+
+from quorate.values import dataclass
 
 __all__ = ["HttpError", "HttpHandler", "HttpLimits", "HttpResponse", "HttpServer"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from quorate.values import dataclass
 
 __all__ = ["Limits"]
 

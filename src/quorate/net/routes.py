@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from quorate.protocol.api import response_class
 from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse, RequestHeader
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Request, Response
+from quorate.values import dataclass
 
 __all__ = [
     "NO_RESPONSE",

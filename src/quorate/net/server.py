@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from ssl import SSLContext
 
 from quorate.net.budget import Budget
@@ -22,6 +21,7 @@ from quorate.net.framing import SpareFrames, scratch_buffer
 from quorate.net.limits import Limits
 from quorate.net.routes import Answer, RouteTable
 from quorate.net.tls import HANDSHAKE_S
+from quorate.values import dataclass
 
 __all__ = ["Counters", "Server"]
 

@@ -13,9 +13,10 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from quorate.values import dataclass
 
 __all__ = ["ClientAuth", "Pem", "TlsError", "TlsSettings", "client_context", "server_context"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from quorate.controller.controller import ActiveController
 from quorate.controller.events import Event
@@ -18,6 +17,7 @@ from quorate.node.host import Host
 from quorate.node.metrics import NodeMetrics
 from quorate.node.repeats import Repeats
 from quorate.node.replica import Replica
+from quorate.values import dataclass
 
 __all__ = ["Account", "View"]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from quorate.controller.sessions import Sessions
@@ -15,6 +14,7 @@ from quorate.protocol.types import Uuid
 from quorate.raft.quorum import Now, Quorum
 from quorate.raft.replication import progress_of
 from quorate.raft.state import Leader
+from quorate.values import dataclass
 
 __all__ = [
     "ActiveState",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, cast
 
 from quorate.broker.control_plane import ControlPlane, IsrAnswer
@@ -24,6 +23,7 @@ from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse, Prod
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Request, Response
 from quorate.protocol.types import Buffer, Uuid
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

@@ -14,7 +14,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from ipaddress import ip_address
 from random import Random
 from struct import Struct
@@ -39,6 +38,7 @@ from quorate.protocol.errors import ApiError, ErrorCode, ProtocolError
 from quorate.protocol.frame import decode_response, encode_request
 from quorate.protocol.message import Request, Response
 from quorate.raft.voters import Endpoint
+from quorate.values import dataclass
 
 __all__ = ["ControllerChannel", "KraftControlPlane", "patience_ms"]
 

@@ -19,13 +19,13 @@ import logging
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from quorate.controller.events import Event
 from quorate.node.host import Host
 from quorate.protocol.types import Uuid
 from quorate.storage.files import File
+from quorate.values import dataclass
 
 __all__ = ["DIRECTORY", "EventJournal", "JournalLimits"]
 

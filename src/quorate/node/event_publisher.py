@@ -19,7 +19,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from ssl import SSLContext
 from typing import TYPE_CHECKING, Any, Final
@@ -34,6 +34,7 @@ from quorate.node.host import Host
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.storage.errors import StorageError
 from quorate.storage.whole_files import read_whole, store_whole
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric

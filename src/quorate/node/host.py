@@ -14,10 +14,10 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.storage.files import Files, RealFiles
+from quorate.values import dataclass
 
 __all__ = ["Host", "real_host"]
 

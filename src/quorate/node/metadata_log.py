@@ -8,7 +8,6 @@ snapshot say about voters is read to the very end, committed or not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.metadata.sections import Section
@@ -38,6 +37,7 @@ from quorate.storage.snapshots import (
     remove_leftovers,
     snapshot_path,
 )
+from quorate.values import dataclass
 
 __all__ = ["PARTITION_DIRECTORY", "MetadataLog"]
 

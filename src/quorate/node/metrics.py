@@ -9,7 +9,6 @@ It takes longer to import than a node to start listening, so it is imported by t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 from quorate.controller.events import DecisionFailed, Event, HeartbeatTimedOut, RequestTimedOut
@@ -18,6 +17,7 @@ from quorate.metadata.partitions import NO_LEADER
 from quorate.node.admin_view import AdminView
 from quorate.node.request_times import BOUNDS_MS, Durations, RequestMeters
 from quorate.protocol.message import Request
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

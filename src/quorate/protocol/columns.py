@@ -17,7 +17,6 @@ This module imports numpy. Nodes listen before they have done that, which is why
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -37,6 +36,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.record import read_headers, skip_headers
 from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError, read_uvarint
+from quorate.values import dataclass
 
 __all__ = ["ArrowSlots", "RecordColumns", "decode_bodies", "read_columns", "read_validated", "why_malformed"]
 

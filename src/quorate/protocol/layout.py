@@ -7,7 +7,6 @@ and the plain reader and writer (`interpreter`) all work from it, so a rule abou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
@@ -15,6 +14,7 @@ from typing import Any, Union, get_args, get_origin
 from quorate.protocol.errors import ErrorCode, ProtocolError
 from quorate.protocol.message import MISSING, Field, Message, Struct
 from quorate.protocol.types import ARRAY, UUID, Primitive, Uuid
+from quorate.values import dataclass
 
 __all__ = [
     "ArrayOf",

@@ -14,7 +14,6 @@ in place of a list.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
@@ -27,6 +26,7 @@ from quorate.protocol.layout import ArrayOf, FieldLayout, Layout, struct_layout
 from quorate.protocol.message import Message, Struct
 from quorate.protocol.types import UUID, Buffer, Primitive
 from quorate.protocol.varint import MalformedError, read_uvarint, uvarint
+from quorate.values import dataclass
 
 __all__ = ["Ragged", "Table", "encode_rows", "table_reader"]
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Sized
-from dataclasses import dataclass
 from typing import Annotated, Final, TypeVar, final
+
+from quorate.values import dataclass
 
 __all__ = [
     "ARRAY",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from quorate.protocol import batch as batches
 from quorate.protocol.batch import BatchHeader, ControlType
@@ -11,6 +10,7 @@ from quorate.protocol.codec import decode, encode
 from quorate.protocol.types import Buffer
 from quorate.raft.records import KRaftVersionRecord, LeaderChangeMessage, VotersRecord
 from quorate.raft.voters import Voter, VoterHistory, VoterSet
+from quorate.values import dataclass
 
 __all__ = ["ControlRecords", "control_records_in", "leader_change_batch", "voters_batch"]
 

@@ -17,12 +17,13 @@ something was appended the shell syncs the log, while it goes on, and reports ho
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from quorate.protocol.types import Buffer
 from quorate.raft.messages import Answer, Ask
 from quorate.raft.positions import Position
 from quorate.raft.voters import Endpoint, ReplicaKey
+from quorate.values import dataclass
 
 __all__ = [
     "Chunk",

@@ -6,13 +6,13 @@ one topic, one partition. `wire` turns them into protocol messages and back.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Buffer
 from quorate.raft.positions import Position
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter
+from quorate.values import dataclass
 
 __all__ = [
     "HIGH_WATERMARK_UNKNOWN",

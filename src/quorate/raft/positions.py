@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from quorate.values import dataclass
 
 __all__ = ["Diverging", "LogPositions", "NeedsSnapshot", "Position", "Valid"]
 

@@ -7,7 +7,7 @@ own epoch before it changes anything: changes of earlier leaders are then settle
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from quorate.protocol.errors import ErrorCode
@@ -16,6 +16,7 @@ from quorate.raft.effects import Peer
 from quorate.raft.messages import AddVoter, Probe, ProbeAnswer, RemoveVoter, UpdateVoter
 from quorate.raft.state import Follower, Leader
 from quorate.raft.voters import ReplicaKey, Voter, VoterSet
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from quorate.raft.quorum import Quorum

@@ -14,12 +14,13 @@ has removed itself).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quorate.raft.messages import Fetch, FetchAnswer
 from quorate.raft.positions import Position
 from quorate.raft.voters import Endpoint, ReplicaKey, VoterSet
+from quorate.values import dataclass
 
 __all__ = [
     "TRANSITIONS",

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from quorate.protocol.types import ZERO_UUID, Uuid
 from quorate.raft.records import VotersRecord
+from quorate.values import dataclass
 
 __all__ = ["Endpoint", "ReplicaKey", "Voter", "VoterHistory", "VoterSet", "majority_of"]
 

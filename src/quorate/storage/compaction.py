@@ -16,7 +16,7 @@ batch that is larger, and what that is without its compression.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from typing import Any, Final, Self
 
 from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, validate
@@ -31,6 +31,7 @@ from quorate.storage.indexes import AbortedTransaction, OffsetIndex, Transaction
 from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.places import DamagedBatchError
 from quorate.storage.segment import LOG_SUFFIX, Segment, segment_path
+from quorate.values import dataclass
 
 __all__ = [
     "CleanedGroup",

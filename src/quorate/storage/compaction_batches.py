@@ -13,7 +13,7 @@ first timestamp, and the times of the records are then relative to it.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from struct import Struct
 from typing import Final, NamedTuple, TypeAlias
 
@@ -29,6 +29,7 @@ from quorate.protocol.varint import uvarint
 from quorate.storage.compaction_keys import KeyHash
 from quorate.storage.compaction_map import OffsetMap
 from quorate.storage.compaction_transactions import PassedTransactions
+from quorate.values import dataclass
 
 __all__ = ["Filter", "Kept", "LastOfProducer", "decoded"]
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from quorate.values import dataclass
 
 __all__ = [
     "BATCH_SPAN_MAX",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.protocol.types import Uuid
@@ -30,6 +29,7 @@ from quorate.storage.partition_metadata import read_topic_id
 from quorate.storage.quorum_state import QUORUM_STATE_NAME, QuorumState, load_quorum_state
 from quorate.storage.scan import walk
 from quorate.storage.snapshots import SnapshotId, list_snapshots
+from quorate.values import dataclass
 
 __all__ = ["DirectoryContents", "LogRange", "MetadataContents", "ReplicaContents", "look_into"]
 

@@ -10,13 +10,13 @@ at epoch 0 would be to vote twice.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from typing import Any, Final
 
 from quorate.protocol.types import ZERO_UUID, Uuid
 from quorate.storage.errors import StorageError
 from quorate.storage.files import Files
 from quorate.storage.whole_files import read_whole, store_whole
+from quorate.values import dataclass
 
 __all__ = ["QUORUM_STATE_NAME", "QuorumState", "load_quorum_state", "store_quorum_state"]
 

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 from typing import Final
 
@@ -36,6 +36,7 @@ from quorate.storage.segment import (
     Segment,
     segment_path,
 )
+from quorate.values import dataclass
 
 __all__ = ["RecoveryReport", "open_segments", "remove_segment_files"]
 

@@ -10,7 +10,6 @@ Errors of the disk come out as they are, OSErrors: the log above knows what to d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from operator import itemgetter
 from typing import Final
 
@@ -31,6 +30,7 @@ from quorate.storage.indexes import (
 from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.places import DamagedBatchError, NewestBatches, Place, headers_from
 from quorate.storage.scan import DamageError, ScannedBatch, scan, walk
+from quorate.values import dataclass
 
 __all__ = [
     "INDEX_SUFFIXES",

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
 from quorate.metadata.sections import Section
@@ -39,6 +38,7 @@ from quorate.storage.files import Files
 from quorate.storage.limits import SNAPSHOT_BATCH_BYTES_MAX, SNAPSHOT_BATCH_RECORDS_MAX
 from quorate.storage.part_files import PartFile
 from quorate.storage.scan import DamageError, ScannedBatch, scan
+from quorate.values import dataclass
 
 __all__ = [
     "SnapshotDownload",

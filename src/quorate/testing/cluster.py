@@ -13,7 +13,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Literal, Protocol, Self, TypeVar
@@ -21,6 +20,7 @@ from urllib.parse import quote
 
 from quorate.testing.control import ClusterError, Launched, State, ask_admin, launch, wait_until
 from quorate.testing.profiles import TESTING
+from quorate.values import dataclass
 
 __all__ = ["Cluster", "ClusterError", "ClusterNode"]
 

@@ -15,7 +15,6 @@ import random
 import re
 import socket
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,6 +26,7 @@ from quorate.storage.meta_properties import load_meta_properties
 from quorate.storage.properties import format_properties
 from quorate.testing.places import NODE_FILE, has_something_else
 from quorate.testing.profiles import DEVELOPMENT
+from quorate.values import dataclass
 
 __all__ = [
     "HOST",

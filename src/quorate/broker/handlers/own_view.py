@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.metadata.image import ClusterImage
@@ -25,6 +24,7 @@ from quorate.protocol.api.topics import (
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Request, Response
 from quorate.protocol.types import ZERO_UUID, Uuid
+from quorate.values import dataclass
 
 __all__ = ["OwnView"]
 

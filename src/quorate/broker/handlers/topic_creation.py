@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from quorate.broker.handlers.forwarding import Forwarder
@@ -17,6 +17,7 @@ from quorate.broker.settings import BrokerSettings
 from quorate.net.routes import RequestContext
 from quorate.protocol.api.topics import CreateTopicsRequest, CreateTopicsResponse
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.values import dataclass
 
 __all__ = ["INTERNAL_TOPICS", "InternalTopic", "TopicCreation"]
 
