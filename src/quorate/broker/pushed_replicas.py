@@ -10,7 +10,6 @@ they hold for all three kinds of requests together, so whoever asks must have no
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.metadata.partition import MIGRATING, UNASSIGNED
@@ -18,6 +17,7 @@ from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.api.zookeeper_era import LeaderAndIsrPartitionState, StopReplicaRequest
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 
 __all__ = ["Fences", "Held", "judge_state", "judge_stop", "state_of"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
+from dataclasses import field
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from quorate.net.gate import Address, Gate
 from quorate.net.limits import Limits
 from quorate.protocol.errors import ApiError
 from quorate.protocol.message import Request, Response
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from random import Random

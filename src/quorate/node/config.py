@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from quorate.broker.fetcher import FetcherSettings
@@ -30,6 +30,7 @@ from quorate.net.limits import Limits
 from quorate.node.logs import FORMATS, LEVELS
 from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.values import dataclass
 
 __all__ = ["SETTINGS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
 

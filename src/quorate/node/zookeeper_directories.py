@@ -6,12 +6,11 @@ broker, or of a KRaft node is refused.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.node.host import Host
 from quorate.storage.errors import StorageError
 from quorate.storage.meta_properties import MetaProperties, load_meta_properties, store_meta_properties
+from quorate.values import dataclass
 
 __all__ = ["KnownIds", "known_ids", "mark_directories"]
 

@@ -6,7 +6,6 @@ Written last when a directory is formatted, so that one that was half formatted 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from quorate.protocol.types import Uuid
@@ -14,6 +13,7 @@ from quorate.storage.errors import StorageError
 from quorate.storage.files import Files
 from quorate.storage.properties import format_properties, parse_properties
 from quorate.storage.whole_files import read_whole, store_whole
+from quorate.values import dataclass
 
 __all__ = [
     "META_PROPERTIES_NAME",

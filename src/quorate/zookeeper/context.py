@@ -15,11 +15,12 @@ remember (`deletion`).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from typing import Final
 
 from quorate.protocol.types import ZERO_UUID, Uuid
+from quorate.values import dataclass
 from quorate.zookeeper.registration_json import Member
 from quorate.zookeeper.znodes import PartitionAssignment, PartitionState, TopicNode
 

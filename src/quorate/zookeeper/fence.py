@@ -8,9 +8,9 @@ its result.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from quorate.values import dataclass
 from quorate.zookeeper import paths
 from quorate.zookeeper.errors import ControllerMoved, MultiFailed, NoNode, ZooKeeperError
 from quorate.zookeeper.jute import Check, Create, Delete, Multi, Set

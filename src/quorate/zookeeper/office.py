@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from random import Random
 from typing import Final
 
 from quorate.controller.topic_settings import UNCLEAN
+from quorate.values import dataclass
 from quorate.zookeeper import paths, znodes
 from quorate.zookeeper.batch import Batch
 from quorate.zookeeper.channels import Channels

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from quorate.metadata.brokers import Listener, SecurityProtocol
+from quorate.values import dataclass
 from quorate.zookeeper.errors import MalformedZnode
 from quorate.zookeeper.znodes import encoded, json_in
 

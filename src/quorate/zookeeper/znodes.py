@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, NamedTuple
 
 from quorate.protocol.types import Uuid
+from quorate.values import dataclass
 from quorate.zookeeper.errors import MalformedZnode
 
 __all__ = [
