@@ -1,7 +1,7 @@
 """Topics are deleted: a mark is made, replicas are deleted, and when all of them are, the znodes go.
 
-Whoever wants a topic deleted makes `/admin/delete_topics/<topic>`. As long as a broker with a replica is away,
-or a partition is being reassigned, the topic waits. Then everybody forgets it, its replicas are stopped and
+Whoever wants a topic deleted makes `/admin/delete_topics/<topic>`. As long as a broker with a replica is
+away, or a partition is being reassigned, the topic waits. Then everybody forgets it, its replicas are stopped and
 deleted, and each broker says for each replica whether it could. One that could not halts the topic until a
 broker joins. A replica goes through these states:
 
@@ -103,7 +103,7 @@ class Deletions:
 
     def answered(self, broker_id: int, errors: Mapping[Key, int]) -> list[str]:
         """A broker says which replicas it has deleted; returns the topics that it was about."""
-        touched = {}
+        touched: dict[str, None] = {}
         for (topic, number), code in errors.items():
             deletion = self._under_way.get(topic)
             if deletion is None:

@@ -62,7 +62,7 @@ async def alter_partitions(
                 wanted[key] = proposed
             else:
                 verdicts[key] = verdict
-    changed = await office.change(wanted, lambda key, state: _changed_to(wanted[key], state))
+    changed = await office.change(wanted, lambda key, state: _changed_to(wanted[key], state, context.epoch))
     for key in changed.failed:
         verdicts[key] = ErrorCode.INVALID_UPDATE_VERSION
     batch = office.batch()
@@ -106,11 +106,14 @@ def _proposed(asked: _Asked, version: int) -> _Proposed:
     )
 
 
-def _changed_to(proposed: _Proposed, state: PartitionState) -> Choice | None:
+def _changed_to(proposed: _Proposed, state: PartitionState, controller_epoch: int) -> Choice | None:
     """None if the partition is not any more what the proposal was judged by."""
     if state.leader_epoch != proposed.leader_epoch or state.partition_epoch != proposed.partition_epoch:
         return None
-    return Choice(replace(state, isr=proposed.isr, is_recovering=proposed.is_recovering), ())
+    changed = replace(
+        state, isr=proposed.isr, is_recovering=proposed.is_recovering, controller_epoch=controller_epoch
+    )
+    return Choice(changed, ())
 
 
 def judge(context: Context, key: Key, proposed: _Proposed, version: int) -> ErrorCode | None:
@@ -126,11 +129,7 @@ def judge(context: Context, key: Key, proposed: _Proposed, version: int) -> Erro
         return ErrorCode.NONE
     if proposed.partition_epoch < state.partition_epoch:
         return ErrorCode.INVALID_UPDATE_VERSION
-    if (
-        not proposed.isr
-        or state.leader not in proposed.isr
-        or not set(proposed.isr) <= set(assignment.replicas)
-    ):
+    if state.leader not in proposed.isr or not set(proposed.isr) <= set(assignment.replicas):
         return ErrorCode.INVALID_REQUEST
     if proposed.is_recovering and (len(proposed.isr) > 1 or not state.is_recovering):
         return ErrorCode.INVALID_REQUEST
