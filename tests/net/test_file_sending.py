@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import errno
 import os
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from nodes import connected, encoded, raw, serving, wait_until
 
 from quorate.net import file_sending
-from quorate.net.file_sending import TruncatedFileError, without_ranges
+from quorate.net.file_sending import UnreadableRangeError, without_ranges
 from quorate.net.routes import Route
 from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse
 from quorate.storage.file_ranges import FileRange, SharedFile
@@ -219,5 +220,17 @@ def test_reading_lets_go_of_the_file(source):
     parts.clear()
     with source.path.open("r+b") as file:
         file.truncate(5)
-    with pytest.raises(TruncatedFileError, match="5 bytes are left"):
+    with pytest.raises(UnreadableRangeError, match="5 bytes are left"):
         without_ranges([source.range(0, 10)])
+
+
+def test_a_range_whose_disk_fails_is_said_to_be_unreadable(tmp_path, monkeypatch):
+    source = Source(tmp_path / "file", 1 << 20)
+    part = source.range(0, 10)
+
+    def fail(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(FileRange, "read", fail)
+    with pytest.raises(UnreadableRangeError, match="Input/output error"):
+        without_ranges([part])

@@ -43,7 +43,7 @@ class GroupChecks:
         self.offsets = Registers()
         self.checks = 0
         self.rebalances = 0
-        self.is_tainted = False  # what was committed may have been lost without anybody's fault
+        self.is_tainted = False  # groups may have been lost without anybody's fault
         self._is_running = is_running  # by the name of a machine
         self._claims: dict[tuple[str, str], _Claim] = {}  # by group and machine
         self._generations: dict[tuple[str, str], int] = {}  # by group and member, the highest so far
@@ -52,6 +52,8 @@ class GroupChecks:
         self, group: str, machine: str, member_id: str, generation: int, partitions: Iterable[TopicPartition]
     ) -> None:
         """A member begins to read partitions, or ceases to."""
+        if self.is_tainted:
+            return  # groups that began anew count their generations anew
         self.checks += 1
         mine = frozenset(partitions)
         before = self._claims.get((group, machine))

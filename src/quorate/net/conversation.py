@@ -32,7 +32,7 @@ from collections.abc import Sized
 from typing import TYPE_CHECKING, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
-from quorate.net.file_sending import BUFFERS, FileSender, TruncatedFileError, is_range, without_ranges
+from quorate.net.file_sending import BUFFERS, FileSender, UnreadableRangeError, is_range, without_ranges
 from quorate.net.framing import JOINED_BYTES_MAX, Frame, FrameReader, joined, request_in, write_parts
 from quorate.net.paced_sending import PacedSender
 from quorate.net.routes import Answer, NoResponse, RequestContext
@@ -559,7 +559,7 @@ class Conversation(asyncio.BufferedProtocol):
                 write_parts(transport, without_ranges(parts))
                 return
             parts = joined(without_ranges(parts, JOINED_BYTES_MAX))
-        except TruncatedFileError as error:
+        except UnreadableRangeError as error:
             self._cannot_send(error)
             return
         if sender.is_busy or any(map(is_range, parts)):
@@ -582,7 +582,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _cannot_send(self, error: Exception) -> None:
         """The connection is lost, or an answer cannot be completed."""
-        if isinstance(error, TruncatedFileError):
+        if isinstance(error, UnreadableRangeError):
             self._counters.failed += 1
             self._log(f"an answer cannot be sent: {error}")
         self.abort()

@@ -20,7 +20,7 @@ from typing import Final, Protocol, TypeGuard, cast
 
 from quorate.protocol.types import Buffer
 
-__all__ = ["BUFFERS", "FileSender", "SendableRange", "TruncatedFileError", "is_range", "without_ranges"]
+__all__ = ["BUFFERS", "FileSender", "SendableRange", "UnreadableRangeError", "is_range", "without_ranges"]
 
 BUFFERS: Final = (bytearray, bytes, memoryview)
 
@@ -55,8 +55,9 @@ class SendableRange(Protocol):
         """It is not needed any more."""
 
 
-class TruncatedFileError(Exception):
-    """Bytes were promised that are not in the file any more: the rest of the answer cannot be sent."""
+class UnreadableRangeError(Exception):
+    """Bytes were promised that are not in the file any more, or that its disk does not give: the rest of the
+    answer cannot be sent."""
 
 
 def is_range(part: Sized) -> TypeGuard[SendableRange]:
@@ -70,9 +71,12 @@ def without_ranges(parts: Iterable[Sized], size_bytes_max: float = math.inf) -> 
 
 
 def _read(part: SendableRange) -> bytes:
-    data = part.read()
+    try:
+        data = part.read()
+    except OSError as error:
+        raise UnreadableRangeError(f"{part}: {error}") from error
     if len(data) != part.size_bytes:
-        raise TruncatedFileError(f"{part}: {len(data)} bytes are left")
+        raise UnreadableRangeError(f"{part}: {len(data)} bytes are left")
     part.release()
     return data
 
@@ -171,7 +175,7 @@ class FileSender:
                 left_bytes -= self._send_first()
         except BlockingIOError:
             pass
-        except (OSError, TruncatedFileError) as error:
+        except (OSError, UnreadableRangeError) as error:
             self._stop_watching()
             self._failed(error)
             return
@@ -211,7 +215,7 @@ class FileSender:
             data = part.read(start, count)
             sent = self._socket.send(data, more) if data else 0
         if not sent:
-            raise TruncatedFileError(f"{part}: nothing is left after {start} bytes")
+            raise UnreadableRangeError(f"{part}: nothing is left after {start} bytes")
         return sent
 
     def _stop_watching(self) -> None:

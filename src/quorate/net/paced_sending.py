@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sized
 from typing import Final, cast
 
-from quorate.net.file_sending import SendableRange, TruncatedFileError, is_range
+from quorate.net.file_sending import SendableRange, UnreadableRangeError, is_range
 from quorate.protocol.types import Buffer
 
 __all__ = ["PacedSender"]
@@ -89,7 +89,7 @@ class PacedSender:
                         self._next_turn = self._loop.call_soon(self._take_turn)
                     break
                 left_bytes -= self._send_first()
-        except (OSError, TruncatedFileError) as error:
+        except (OSError, UnreadableRangeError) as error:
             self._failed(error)
         finally:
             self._is_going_on = False
@@ -115,5 +115,5 @@ class PacedSender:
 def _read(part: SendableRange, start: int) -> bytes:
     data = part.read(start, PIECE_BYTES)
     if not data and start < part.size_bytes:
-        raise TruncatedFileError(f"{part}: nothing is left after {start} bytes")
+        raise UnreadableRangeError(f"{part}: nothing is left after {start} bytes")
     return data
