@@ -1,0 +1,141 @@
+"""Partitions over time: who led them, who was in sync.
+
+A record of a change says only what changed, so the rest is what was known before. Neither does it say the
+leader's epoch: every record that names a leader, even the same one or none, begins a new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, WindowSpec
+from pyspark.sql import functions as fn
+from pyspark.sql.types import StructType
+from pyspark.sql.window import Window
+
+from quorate.spark.history_replay import replayed
+from quorate.spark.history_schemas import PARTITION_ISR, PARTITION_LEADERS, PARTITION_STATES
+from quorate.spark.history_topics import topic_lives
+from quorate.spark.intervals import CHANGE, SPAN, declared, in_order, intervals, last_known
+
+__all__ = [
+    "NO_LEADER",
+    "partition_changes",
+    "partition_isr",
+    "partition_leaders",
+    "partition_spans",
+    "partition_states",
+]
+
+NO_LEADER: Final = -1
+_WHOLE: Final = "PartitionRecord"
+_CHANGE: Final = "PartitionChangeRecord"
+_KEYS: Final = ("cluster_id", "topic_id", "partition")
+
+
+def partition_leaders(records: DataFrame) -> DataFrame:
+    """Who led each partition, and in which epoch."""
+    rows = _rows(records).where(fn.col("leader").isNotNull())
+    order = in_order(_KEYS)
+    is_whole = fn.col("type") == _WHOLE
+    counted = rows.select("*", _count(~is_whole, order).alias("elections"))
+    base = last_known(fn.when(is_whole, _number("leaderEpoch") - fn.col("elections")), order)
+    changes = counted.select(*_KEYS, "leader", (base + fn.col("elections")).alias("leader_epoch"), *CHANGE)
+    return partition_spans(changes, records, ("leader", "leader_epoch"), PARTITION_LEADERS)
+
+
+def partition_isr(records: DataFrame) -> DataFrame:
+    """Who was in sync with the leader, of those who have the partition."""
+    rows = _rows(records).where(fn.col("isr").isNotNull() | fn.col("replicas").isNotNull())
+    order = in_order(_KEYS)
+    changes = rows.select(
+        *_KEYS,
+        last_known(_in_sync(), order).alias("isr"),
+        last_known(fn.col("replicas"), order).alias("replicas"),
+        *CHANGE,
+    )
+    return partition_spans(changes, records, ("isr", "replicas"), PARTITION_ISR)
+
+
+def partition_states(records: DataFrame) -> DataFrame:
+    """Leader, ISR and replicas together: both tables in one, split wherever either is."""
+    state = ("leader", "leader_epoch", "isr", "replicas")
+    return partition_spans(partition_changes(records), records, state, PARTITION_STATES)
+
+
+def partition_changes(records: DataFrame) -> DataFrame:
+    """A row for every record about a partition, with all that is known of it from then on: changes in the
+    sense of `intervals`."""
+    order = in_order(_KEYS)
+    is_whole = fn.col("type") == _WHOLE
+    counted = _rows(records).select(
+        *_KEYS,
+        is_whole.alias("is_whole"),
+        "fields",
+        last_known(fn.col("leader"), order).alias("leader"),
+        last_known(_in_sync(), order).alias("isr"),
+        last_known(fn.col("replicas"), order).alias("replicas"),
+        _count(~is_whole & fn.col("leader").isNotNull(), order).alias("elections"),
+        _count(~is_whole, order).alias("changes"),
+        *CHANGE,
+    )
+    epochs = fn.struct(
+        (_number("leaderEpoch") - fn.col("elections")).alias("leader"),
+        (_number("partitionEpoch") - fn.col("changes")).alias("partition"),
+    )
+    based = counted.select("*", last_known(fn.when(fn.col("is_whole"), epochs), order).alias("base"))
+    return based.select(
+        *_KEYS,
+        "leader",
+        (fn.col("base.leader") + fn.col("elections")).alias("leader_epoch"),
+        (fn.col("base.partition") + fn.col("changes")).alias("partition_epoch"),
+        "isr",
+        "replicas",
+        *CHANGE,
+    )
+
+
+def partition_spans(
+    changes: DataFrame, records: DataFrame, state: Sequence[str], schema: StructType
+) -> DataFrame:
+    """Intervals of partitions, with the names of their topics, and ended where these were deleted."""
+    spans = intervals(changes, _KEYS, state).alias("span")
+    lives = topic_lives(records).alias("life")
+    is_same = (fn.col("span.cluster_id") == fn.col("life.cluster_id")) & (
+        fn.col("span.topic_id") == fn.col("life.topic_id")
+    )
+    removed, end_offset = fn.col("life.removed"), fn.col("span.end_offset")
+    is_removed = removed["offset"].isNotNull() & (end_offset.isNull() | (end_offset > removed["offset"]))
+    ends = [
+        fn.when(is_removed, removed[of_removal]).otherwise(fn.col(f"span.{name}")).alias(name)
+        for name, of_removal in (("end_offset", "offset"), ("end_ts", "ts"), ("is_end_known", "is_known"))
+    ]
+    others = [
+        name for name in (*_KEYS, *state, *SPAN) if name not in ("end_offset", "end_ts", "is_end_known")
+    ]
+    ended = spans.join(fn.broadcast(lives), is_same, "left").select(
+        *[f"span.{name}" for name in others], "life.topic", *ends
+    )
+    return declared(ended.where("end_offset is null or end_offset > start_offset"), schema)
+
+
+def _count(is_counted: Column, order: WindowSpec) -> Column:
+    return fn.sum(fn.when(is_counted, 1).otherwise(0)).over(order.rowsBetween(Window.unboundedPreceding, 0))
+
+
+def _rows(records: DataFrame) -> DataFrame:
+    return (
+        replayed(records)
+        .where(fn.col("type").isin(_WHOLE, _CHANGE))
+        .select("*", fn.lit(False).alias("is_gone"))
+    )
+
+
+def _in_sync() -> Column:
+    """In one order: writers differ in the order in which they name the same brokers."""
+    return fn.sort_array("isr")
+
+
+def _number(name: str) -> Column:
+    return fn.get_json_object("fields", f"$.{name}").try_cast("int")
