@@ -115,7 +115,7 @@ def consume(
     except BrokenPipeError:  # whoever reads has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if sys.stderr.isatty():
-        print(f"{printer.count} records", file=sys.stderr)
+        print(f"\r{printer.count} records", file=sys.stderr)  # over the ^C that the terminal has written
 
 
 # Where to begin

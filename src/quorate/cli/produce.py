@@ -72,14 +72,22 @@ def produce(
     settings = ProducerSettings(acks=_ACKS[acks], codec=_CODECS[compression], linger_ms=_LINGER_MS)
     headers = [(key, value.encode()) for key, value in pairs(header or (), "--header").items()]
     source = _opened(file)
-    if source.isatty():
+    is_typed = source.isatty()
+    if is_typed:
         print("a line is a record; Ctrl-D ends", file=sys.stderr)
     lines = _Lines(source)
 
     async def send_all(cluster: Cluster) -> Counts:
         async with Producer(cluster, settings) as producer:
             await cluster.topic(topic)
-            sending = _Sending(producer, topic, key_separator.encode(), partition, headers)
+            sending = _Sending(
+                producer,
+                topic,
+                key_separator.encode(),
+                partition,
+                headers,
+                shows_progress=sys.stderr.isatty() and not is_typed,
+            )
             async for line in lines:
                 await sending.send(line)
             return await sending.finish()
@@ -113,6 +121,8 @@ class _Sending:
         separator: bytes,
         partition: int | None,
         headers: Sequence[tuple[str, bytes]],
+        *,
+        shows_progress: bool,
     ) -> None:
         self._producer = producer
         self._topic = topic
@@ -122,7 +132,7 @@ class _Sending:
         self._count = self._delivered = self._size_bytes = 0
         self._failure: BaseException | None = None
         self._shown_at = time.monotonic()
-        self._shows_progress = sys.stderr.isatty() and not sys.stdin.isatty()
+        self._shows_progress = shows_progress
 
     async def send(self, line: bytes) -> None:
         if self._failure is not None:
