@@ -19,6 +19,7 @@ from quorate.client.errors import Unavailable, code_of
 from quorate.metadata.history import History
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Address, Connections
+from quorate.protocol.api.admin import DescribeClusterRequest, DescribeClusterResponse
 from quorate.protocol.api.produce_fetch import FetchRequest
 from quorate.protocol.api.quorum import (
     DescribeQuorumRequest,
@@ -37,6 +38,7 @@ from quorate.raft.wire import METADATA_TOPIC, from_response, to_request
 __all__ = ["Controllers", "Described"]
 
 TIMEOUT_MS: Final = 10_000
+FETCH_BYTES: Final = 8 << 20
 LOG_BYTES_MAX: Final = 2 << 30  # that are kept in memory
 _NOBODY: Final = ReplicaKey(-1)
 _ROUNDS_MAX: Final = 5  # of looking for the leader
@@ -118,10 +120,7 @@ class Controllers:
         begun = Position(0, 0)
         offset, last_epoch, size_bytes = 0, 0, 0
         while offset < end_offset:
-            ask = messages.Fetch(epoch, _NOBODY, offset, last_epoch)
-            answer = from_response(ask, await self.ask_leader(_anonymous(to_request(ask, "", 0))))
-            assert isinstance(answer, messages.FetchAnswer)
-            _raise_error(answer)
+            answer = await self.fetch_log(epoch, offset, last_epoch)
             if answer.snapshot is not None:
                 begun = answer.snapshot
                 data = await self._read_snapshot(epoch, begun)
@@ -143,13 +142,40 @@ class Controllers:
                 raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, f"a log of more than {LOG_BYTES_MAX} bytes")
         return History(log, snapshot, begun.offset, begun.epoch)
 
+    async def fetch_log(
+        self, epoch: int, offset: int, last_epoch: int, max_bytes: int = FETCH_BYTES
+    ) -> messages.FetchAnswer:
+        """What the leader of this epoch has from an offset on, or the snapshot that stands for it.
+
+        `last_epoch` is that of the record before; the leader's own will do, since its log goes on from there.
+        """
+        ask = messages.Fetch(epoch, _NOBODY, offset, last_epoch, max_bytes=max_bytes)
+        answer = from_response(ask, await self.ask_leader(_anonymous(to_request(ask, "", 0))))
+        assert isinstance(answer, messages.FetchAnswer)
+        _raise_error(answer)
+        return answer
+
+    async def fetch_snapshot(
+        self, epoch: int, snapshot: Position, byte_position: int
+    ) -> messages.SnapshotAnswer:
+        """The bytes of a snapshot from a position on, as many as the leader gives at once."""
+        ask = messages.FetchSnapshot(epoch, _NOBODY, snapshot, byte_position)
+        answer = from_response(ask, await self.ask_leader(_anonymous(to_request(ask, "", 0))))
+        assert isinstance(answer, messages.SnapshotAnswer)
+        _raise_error(answer)
+        return answer
+
+    async def cluster_id(self) -> str:
+        """Which cluster these are the controllers of."""
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=2)
+        said = cast("DescribeClusterResponse", await self.ask_leader(request))
+        _raise_code(said.error_code, said.error_message)
+        return said.cluster_id
+
     async def _read_snapshot(self, epoch: int, snapshot: Position) -> bytes:
         data = bytearray()
         while True:
-            ask = messages.FetchSnapshot(epoch, _NOBODY, snapshot, len(data))
-            answer = from_response(ask, await self.ask_leader(_anonymous(to_request(ask, "", 0))))
-            assert isinstance(answer, messages.SnapshotAnswer)
-            _raise_error(answer)
+            answer = await self.fetch_snapshot(epoch, snapshot, len(data))
             data += answer.data
             if len(data) >= answer.size_bytes or not answer.data:
                 return bytes(data)
@@ -174,6 +200,12 @@ def _anonymous(request: Request) -> Request:
     assert isinstance(request, (FetchRequest, FetchSnapshotRequest))
     request.cluster_id = None
     return request
+
+
+def _raise_code(code: int, message: str | None) -> None:
+    found = code_of(code)
+    if found is not ErrorCode.NONE:
+        raise ApiError(found, message or found.name)
 
 
 def _raise_error(answer: messages.Answer) -> None:
