@@ -24,6 +24,7 @@ from quorate.testing.profiles import PROFILES
 __all__ = ["app", "up"]
 
 PORT: Final = 9092
+KRAFT, ZOOKEEPER = MODES = ("kraft", "zookeeper")
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -43,8 +44,19 @@ def up(
     profile: Annotated[
         str, typer.Option(help="development (quick elections and fencing) or default, for a new cluster.")
     ] = "development",
+    mode: Annotated[
+        str | None,
+        typer.Option(help="kraft, or zookeeper (with a private one, from an installed distribution)."),
+    ] = None,
+    zookeeper: Annotated[
+        str | None, typer.Option(help="A ZooKeeper that runs, HOST:PORT/path: implies --mode zookeeper.")
+    ] = None,
 ) -> None:
     """Runs a cluster on this machine until Ctrl-C."""
+    if mode not in (None, *MODES):
+        _fail(f"--mode {mode}: allowed is {' or '.join(MODES)}")
+    if zookeeper is not None and mode == KRAFT:
+        _fail("--zookeeper: not with --mode kraft")
     if profile not in PROFILES:
         _fail(f"--profile {profile}: allowed is {' or '.join(PROFILES)}")
     directory = data.absolute() if data is not None else Path(tempfile.mkdtemp(prefix="quorate-"))
@@ -54,6 +66,8 @@ def up(
         "controllers": controllers,
         "port": PORT if port is None and is_new else port,
         "settings": dict(PROFILES[profile]),
+        "mode": ZOOKEEPER if zookeeper is not None else mode,
+        "zookeeper": zookeeper,
     }
     try:
         with stopped_by_signals():

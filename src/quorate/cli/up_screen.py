@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 from quorate.cli.up_status import Watch, plain_lines, rendered
-from quorate.testing.control import Launched
+from quorate.testing.control import Launched, State
 
 __all__ = ["Screen"]
 
@@ -31,7 +31,7 @@ class Screen:
         state = launched.state()
         self._heading = [
             ("bootstrap servers", state["bootstrap_servers"]),
-            ("bootstrap controllers", state["bootstrap_controllers"]),
+            _control_plane(state),
             ("profile", state["profile"]),
             ("data", f"{launched.directory}{'' if is_kept else ' (removed at the end)'}"),
         ]
@@ -70,3 +70,12 @@ class Screen:
 
     def _say(self, line: str) -> None:
         self._console.print(line, soft_wrap=True)
+
+
+def _control_plane(state: State) -> tuple[str, str]:
+    """Where the cluster is governed from; and which ZooKeeper that is, if it was started for it."""
+    if state["mode"] == "kraft":
+        return "bootstrap controllers", state["bootstrap_controllers"]
+    found = state["zookeeper"]
+    private = f" (private, {found['distribution']})" if found["servers"] else ""
+    return "ZooKeeper", f"{found['connect']}{private}"

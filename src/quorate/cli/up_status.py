@@ -69,12 +69,13 @@ class Watch:
         registered = {one["id"]: one for one in _ask(source, "/v1/brokers").get("brokers", [])}
         if source is not None:
             self._note_events(source)
+        elected = [] if state["mode"] == "kraft" or source is None else [source]
         return Status(
             is_ready=state["ready"],
             controllers=tuple(
                 _controller(one, views.get(one["id"]), leader_id)
                 for one in nodes.values()
-                if "controller" in one["roles"]
+                if "controller" in one["roles"] or one in elected
             ),
             brokers=tuple(
                 _broker(one, registered.get(one["id"])) for one in nodes.values() if "broker" in one["roles"]
@@ -191,7 +192,8 @@ def _controller(node: dict[str, Any], view: dict[str, Any] | None, leader_id: in
     state = _process(node)
     if state == "ready":
         state = "leader" if node["id"] == leader_id else "follower"
-    port = int(node["listeners"]["CONTROLLER"].rpartition(":")[2])
+    address = node["listeners"].get("CONTROLLER") or next(iter(node["listeners"].values()))
+    port = int(address.rpartition(":")[2])
     return NodeLine(node["id"], state, view["epoch"] if view else None, port)
 
 

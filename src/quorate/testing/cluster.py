@@ -4,8 +4,9 @@
         producer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
 
 The nodes are inside the caller's process, on one event loop in a thread of its own, or each in a process of
-its own (`mode="processes"`), where they can also be killed, paused and partitioned. The data is in a
-temporary directory that goes with the cluster, or in `data`, which another cluster may start with again.
+its own (`mode="processes"`), where they can also be killed, paused and partitioned; or the same with a
+private ZooKeeper instead of a quorum of controllers (`mode="zookeeper"`). The data is in a temporary
+directory that goes with the cluster, or in `data`, which another cluster may start with again.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ __all__ = ["Cluster", "ClusterError", "ClusterNode"]
 
 TIMEOUT_S: Final = 60.0
 
-Mode = Literal["threads", "processes"]
+Mode = Literal["threads", "processes", "zookeeper"]
 T = TypeVar("T")
 
 
@@ -64,9 +65,11 @@ class Cluster:
         settings: Mapping[str, str] | None = None,
         port: int = 0,
         timeout: float = TIMEOUT_S,
+        zookeepers: int = 1,
     ) -> None:
-        if mode not in ("threads", "processes"):
-            raise ValueError(f"mode={mode!r}: allowed is threads or processes")
+        """`zookeepers` is how many servers a private ZooKeeper has."""
+        if mode not in ("threads", "processes", "zookeeper"):
+            raise ValueError(f"mode={mode!r}: allowed is threads, processes or zookeeper")
         self.mode = mode
         self.timeout_s = timeout
         self._wanted: dict[str, Any] = {
@@ -75,6 +78,8 @@ class Cluster:
             "port": port,
             "settings": {**TESTING, **(settings or {})},
         }
+        if mode == "zookeeper":
+            self._wanted |= {"mode": mode, "zookeepers": zookeepers}
         self._data = None if data is None else Path(data)
         self._directory: Path | None = None
         self._facts: State = {}  # what it was at the start: what does not change is in it
@@ -98,6 +103,7 @@ class Cluster:
             self._nodes = self._make_nodes(self._directory)
             self._facts = self._nodes.state()
             self.wait_until_ready()
+            self._facts = self._nodes.state()  # a new cluster may have got its id only now
         except BaseException:
             self.close()
             raise
@@ -112,7 +118,7 @@ class Cluster:
         self._cuts.clear()
 
     def _make_nodes(self, directory: Path) -> _Nodes:
-        if self.mode == "processes":
+        if self.mode != "threads":
             return launch(directory, self._wanted)
         from quorate.testing.threads import ThreadedNodes  # loads what a node needs
 
@@ -131,6 +137,11 @@ class Cluster:
     @property
     def cluster_id(self) -> str:
         return str(self._fact("cluster_id"))
+
+    @property
+    def zookeeper(self) -> str:
+        """Where the ZooKeeper of the cluster is, host:port,.../path; `ClusterError` if it has none."""
+        return str(self._fact("zookeeper")["connect"])
 
     @property
     def directory(self) -> Path:
@@ -201,12 +212,30 @@ class Cluster:
     def repair(self) -> None:
         """Takes back whatever was done to it: all nodes run, reach each other, and are ready."""
         self.heal()
+        for server in self._started.state().get("zookeeper", {}).get("servers", ()):
+            order = {"paused": "resume-server", "dead": "start-server"}.get(server["state"])
+            if order is not None:
+                self._processes(order).order(order, server["name"])
         for one in self.nodes:
             if one.state == "paused":
                 self.resume(one.id)
             elif one.state != "running":
                 self.start_node(one.id)
         self.wait_until_ready()
+
+    def kill_zookeeper(self, number: int = 1) -> None:
+        """Ends a server of the private ZooKeeper without mercy."""
+        self._processes("kill_zookeeper").order("kill-server", f"zookeeper-{number}")
+
+    def start_zookeeper(self, number: int = 1) -> None:
+        """Starts a server of the private ZooKeeper that does not run, and does not wait for it."""
+        self._processes("start_zookeeper").order("start-server", f"zookeeper-{number}")
+
+    def pause_zookeeper(self, number: int = 1) -> None:
+        self._processes("pause_zookeeper").order("pause-server", f"zookeeper-{number}")
+
+    def resume_zookeeper(self, number: int = 1) -> None:
+        self._processes("resume_zookeeper").order("resume-server", f"zookeeper-{number}")
 
     # Waiting
 

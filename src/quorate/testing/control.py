@@ -62,8 +62,9 @@ class Control:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
 
-    def order(self, do: str, node_id: int | None = None) -> State:
-        """Carries out an order; returns what is so afterwards. `ClusterError` if it is refused."""
+    def order(self, do: str, node_id: int | str | None = None) -> State:
+        """Carries out an order; returns what is so afterwards. `ClusterError` if it is refused. Servers of a
+        private ZooKeeper have names instead of numbers."""
         order: dict[str, Any] = {"do": do} if node_id is None else {"do": do, "id": node_id}
         try:
             with socket.socket(socket.AF_UNIX) as connection, _address(self.directory) as address:
@@ -140,7 +141,7 @@ class Launched(Control):
         super().__init__(directory)
         self.process = process
 
-    def order(self, do: str, node_id: int | None = None) -> State:
+    def order(self, do: str, node_id: int | str | None = None) -> State:
         try:
             return super().order(do, node_id)
         except ClusterError as error:

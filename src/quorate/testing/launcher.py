@@ -29,20 +29,36 @@ from typing import Any, Final, TextIO
 
 from quorate.testing.child import Child
 from quorate.testing.places import CONTROL_SOCKET, LINE_BYTES_MAX, LOCK_FILE, STATE_FILE, holder_of, lock
-from quorate.testing.plan import Plan, obtain_plan, profile_of
+from quorate.testing.plan import KRAFT, ZOOKEEPER, Plan, obtain_plan, profile_of, read_plan
+from quorate.testing.zookeeper_distribution import Distribution, NoDistributionError, find_distribution
+from quorate.testing.zookeeper_server import ServerProcess
 
 __all__ = ["main"]
 
 STOP_S_MAX: Final = 30.0  # for a node to leave in order, before it is killed
 _LOOK_S: Final = 0.02  # between looks at nodes while somebody waits for them
 _REST_S: Final = 0.5  # and otherwise
+_AT_ONCE: Final = 2  # how often it is told to end until it does not wait any more
 
 
 class Launcher:
     """`run` lasts until everything has ended."""
 
-    def __init__(self, plan: Plan, locked: TextIO, run_node: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        plan: Plan,
+        locked: TextIO,
+        run_node: Callable[[str], None],
+        distribution: Distribution | None = None,
+    ) -> None:
+        """`distribution` runs the servers of a private ZooKeeper, if the plan has any."""
         self._plan = plan
+        assert distribution is not None or not plan.servers
+        self._servers = {
+            one.name: ServerProcess(one, distribution) for one in plan.servers if distribution is not None
+        }
+        self._distribution = distribution
+        self._cluster_id = plan.cluster_id
         self._profile = profile_of(plan)
         self._run_node = run_node
         self._children = {one.id: Child(one) for one in plan.nodes}
@@ -60,6 +76,10 @@ class Launcher:
             "resume": lambda order: self._running(order).resume(),
             "state": lambda _: None,
             "end": lambda _: self._end(),
+            "start-server": lambda order: self._server(order).start(),
+            "kill-server": lambda order: self._server(order).kill(),
+            "pause-server": lambda order: self._server(order).pause(),
+            "resume-server": lambda order: self._server(order).resume(),
         }
 
     def run(self) -> None:
@@ -73,19 +93,27 @@ class Launcher:
         self._files += [wakeup, wakes]
         self._selector.register(wakeup, selectors.EVENT_READ, lambda: wakeup.recv(4096))
         self._selector.register(sys.stdin.fileno(), selectors.EVENT_READ, self._parent_said)
+        for server in self._servers.values():
+            server.start()
         for child in self._in_order_of_start():
             self._start(child)
         while not self._told_to_end or any(child.is_alive for child in self._children.values()):
             self._write()
-            is_waited_for = any(one.is_alive and not one.is_ready for one in self._children.values())
+            processes: list[Child | ServerProcess] = [*self._children.values(), *self._servers.values()]
+            is_waited_for = any(one.is_alive and not one.is_ready for one in processes)
             for key, _ in self._selector.select(_LOOK_S if is_waited_for else _REST_S):
                 key.data()
             for child in self._children.values():
                 child.reap()
                 if not self._told_to_end:
                     child.look()
+            if not self._told_to_end:
+                for server in self._servers.values():
+                    server.look()
             if self._told_to_end:
                 self._go_on_ending()
+        for server in self._servers.values():
+            server.stop() if self._told_to_end < _AT_ONCE else server.kill()
         self._write()
         for name in (CONTROL_SOCKET, LOCK_FILE):
             (self._plan.directory / name).unlink(missing_ok=True)
@@ -157,6 +185,13 @@ class Launcher:
             raise Refusal(f"there is no node {order['id']}: the nodes are {ids}")
         return child
 
+    def _server(self, order: dict[str, Any]) -> ServerProcess:
+        server = self._servers.get(order["id"])
+        if server is None:
+            names = ", ".join(self._servers) or "none"
+            raise Refusal(f"there is no server {order['id']} of ZooKeeper here: there are {names}")
+        return server
+
     def _running(self, order: dict[str, Any]) -> Child:
         child = self._child(order)
         child.reap()
@@ -211,7 +246,10 @@ class Launcher:
             child.stop()
 
     def _has_quorum(self) -> bool:
-        """Whether so many controllers are left that they can let a broker go."""
+        """Whether so many controllers are left that they can let a broker go. Of brokers that elect one among
+        themselves, the last has nobody to hand over to."""
+        if self._plan.mode != KRAFT:
+            return sum(child.is_alive for child in self._children.values()) > 1
         voters = [child for child in self._children.values() if child.plan.is_controller]
         return 2 * sum(child.is_alive for child in voters) > len(voters)
 
@@ -222,8 +260,8 @@ class Launcher:
         plan = self._plan
         return {
             "ready": not self._told_to_end and all(child.is_ready for child in children),
-            "mode": "kraft",
-            "cluster_id": plan.cluster_id,
+            "mode": plan.mode,
+            "cluster_id": self._find_cluster_id(),
             "profile": self._profile,
             "bootstrap_servers": plan.bootstrap_servers,
             "bootstrap_controllers": plan.bootstrap_controllers,
@@ -231,7 +269,22 @@ class Launcher:
             "ending": bool(self._told_to_end),
             "waiting_for": [child.plan.id for child in self._leaving if child.is_alive],
             "nodes": [child.to_json() for child in children],
+            **self._zookeeper(),
         }
+
+    def _zookeeper(self) -> dict[str, Any]:
+        if self._plan.mode == KRAFT:
+            return {}
+        servers = [one.to_json() for one in self._servers.values()]
+        found = None if self._distribution is None else self._distribution.found
+        return {"zookeeper": {"connect": self._plan.zookeeper, "distribution": found, "servers": servers}}
+
+    def _find_cluster_id(self) -> str:
+        """That of a new cluster of ZooKeeper mode its first broker writes down."""
+        if not self._cluster_id:
+            found = read_plan(self._plan.directory)
+            self._cluster_id = "" if found is None else found.cluster_id
+        return self._cluster_id
 
     def _write(self) -> None:
         text = json.dumps(self._state(), indent=2) + "\n"
@@ -259,15 +312,21 @@ def main() -> None:
     from quorate.storage.errors import StorageError
     from quorate.testing.warm import warm_up
 
+    wanted = json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}")
+    distribution: Distribution | None = None
     try:
-        plan = obtain_plan(directory, **json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}"))
-    except (ConfigError, StorageError) as error:
+        if wanted.get("mode") == ZOOKEEPER and not wanted.get("zookeeper"):
+            distribution = find_distribution()  # before anything is planned that could not be run
+        plan = obtain_plan(directory, **wanted)
+        if plan.servers and distribution is None:
+            distribution = find_distribution()
+    except (ConfigError, StorageError, NoDistributionError) as error:
         sys.exit(f"quorate: {error}")
     warm_up()
     gc.collect()
     gc.freeze()
     gc.enable()
-    Launcher(plan, locked, run).run()
+    Launcher(plan, locked, run, distribution).run()
 
 
 if __name__ == "__main__":

@@ -6,6 +6,9 @@ nodes.
 
 Brokers have the ids 1, 2, 3 and so on, controllers 101, 102, 103. Without controllers of its own, the first
 three brokers of a cluster are controllers as well.
+
+A cluster of ZooKeeper mode has brokers only. Its ZooKeeper is one that runs somewhere, or a private one,
+whose servers have directories beside those of the nodes: see `zookeeper_server`.
 """
 
 from __future__ import annotations
@@ -25,11 +28,14 @@ from quorate.node.host import real_host
 from quorate.storage.meta_properties import load_meta_properties
 from quorate.storage.properties import format_properties
 from quorate.testing.places import NODE_FILE, has_something_else
-from quorate.testing.profiles import DEVELOPMENT
+from quorate.testing.profiles import DEVELOPMENT, PRIVATE_ZOOKEEPER
+from quorate.testing.zookeeper_server import ServerPlan, plan_servers, read_servers
 from quorate.values import dataclass
 
 __all__ = [
     "HOST",
+    "KRAFT",
+    "ZOOKEEPER",
     "NodePlan",
     "Plan",
     "make_plan",
@@ -39,10 +45,13 @@ __all__ = [
 ]
 
 HOST: Final = "127.0.0.1"
+KRAFT, ZOOKEEPER = "kraft", "zookeeper"
 FIRST_CONTROLLER: Final = 101
 COMBINED_MAX: Final = 3
 NODES_MAX: Final = 64
+SERVERS_MAX: Final = 9  # of a private ZooKeeper
 PORTS: Final = range(10_000, 30_000)  # below those that the system gives to connections
+_OF_QUORUMS: Final = ("controller.quorum.", "broker.session.", "broker.heartbeat.")
 _DIRECTORY: Final = re.compile(r"node-(\d+)")
 
 
@@ -82,8 +91,14 @@ class Plan:
     """All of them."""
 
     directory: Path
-    cluster_id: str
+    cluster_id: str  # empty as long as a new cluster of ZooKeeper mode has none
     nodes: tuple[NodePlan, ...]
+    zookeeper: str | None = None  # host:port,.../path, in ZooKeeper mode
+    servers: tuple[ServerPlan, ...] = ()  # of a private ZooKeeper
+
+    @property
+    def mode(self) -> str:
+        return KRAFT if self.zookeeper is None else ZOOKEEPER
 
     @property
     def bootstrap_servers(self) -> str:
@@ -166,6 +181,50 @@ async def _write(nodes: Sequence[tuple[NodePlan, Mapping[str, str], NodeConfig]]
         plan.file.write_text(format_properties(values), encoding="utf-8")
 
 
+def make_zookeeper_plan(
+    directory: Path,
+    *,
+    brokers: int = 1,
+    port: int = 0,
+    settings: Mapping[str, str] | None = None,
+    zookeeper: str | None = None,
+    zookeepers: int = 1,
+) -> Plan:
+    """The same for a cluster of ZooKeeper mode: of the ZooKeeper that is named, or of a private one with so
+    many servers."""
+    if not 1 <= brokers <= NODES_MAX:
+        raise ConfigError(f"{brokers} brokers: from 1 to {NODES_MAX}")
+    if zookeeper is None and not 1 <= zookeepers <= SERVERS_MAX:
+        raise ConfigError(f"{zookeepers} servers of ZooKeeper: from 1 to {SERVERS_MAX}")
+    check_ports(port, brokers)
+    directory = directory.resolve()
+    taken = _Ports(port)
+    ports = {one: taken.next_for_clients() for one in range(1, brokers + 1)}
+    count = zookeepers if zookeeper is None else 0
+    servers = plan_servers(directory, [(taken.any(), taken.any(), taken.any()) for _ in range(count)])
+    connect = zookeeper or ",".join(one.address for one in servers)
+    fast = {} if zookeeper else PRIVATE_ZOOKEEPER
+    nodes = []
+    for node_id, node_port in ports.items():
+        listeners = {"PLAINTEXT": f"{HOST}:{node_port}"}
+        plan = NodePlan(node_id, ("broker",), node_port, listeners, directory / f"node-{node_id}")
+        values = {
+            **_replication(brokers),
+            **fast,
+            **{key: value for key, value in (settings or {}).items() if not key.startswith(_OF_QUORUMS)},
+            "broker.id": str(node_id),
+            "listeners": f"PLAINTEXT://{HOST}:{node_port}",
+            "zookeeper.connect": connect,
+            "log.dirs": str(plan.data),
+        }
+        parse_config(str(plan.file), values)
+        plan.data.mkdir(parents=True, exist_ok=True)
+        plan.file.write_text(format_properties(values), encoding="utf-8")
+        nodes.append(plan)
+    taken.give_back()
+    return Plan(directory, "", tuple(nodes), connect, tuple(servers))
+
+
 def obtain_plan(
     directory: Path,
     *,
@@ -173,6 +232,9 @@ def obtain_plan(
     controllers: int | None = None,
     port: int | None = None,
     settings: Mapping[str, str] | None = None,
+    mode: str | None = None,
+    zookeeper: str | None = None,
+    zookeepers: int = 1,
 ) -> Plan:
     """The cluster that a directory has, which must be the one that is asked for; a new one if it has none.
 
@@ -183,9 +245,24 @@ def obtain_plan(
     if found is None:
         if has_something_else(directory):
             raise ConfigError(f"{directory} has something else in it: give an empty directory, or a new one")
+        if mode == ZOOKEEPER:
+            if controllers:
+                raise ConfigError("controllers of its own: in ZooKeeper mode a broker is the controller")
+            return make_zookeeper_plan(
+                directory,
+                brokers=brokers or 1,
+                port=port or 0,
+                settings=settings,
+                zookeeper=zookeeper,
+                zookeepers=zookeepers,
+            )
         return make_plan(
             directory, brokers=brokers or 1, controllers=controllers or 0, port=port or 0, settings=settings
         )
+    if mode is not None and mode != found.mode:
+        raise ConfigError(f"{directory} has a cluster of {found.mode} mode, not {mode}")
+    if zookeeper is not None and zookeeper.rstrip("/") != found.zookeeper:
+        raise ConfigError(f"{directory} has a cluster whose ZooKeeper is {found.zookeeper}, not {zookeeper}")
     has_brokers = sum(one.is_broker for one in found.nodes)
     has_controllers = sum(not one.is_broker for one in found.nodes)
     if (brokers, controllers) != (None, None) and (brokers or 1, controllers or 0) != (
@@ -208,13 +285,13 @@ def obtain_plan(
 def profile_of(plan: Plan) -> str:
     """The profile that a cluster was planned with."""
     properties = load_config(str(plan.nodes[0].file)).properties
-    key = "controller.quorum.election.timeout.ms"
+    key = "replica.fetch.backoff.ms"
     return "development" if properties.get(key) == DEVELOPMENT[key] else "default"
 
 
 def read_plan(directory: Path) -> Plan | None:
     """The cluster that a directory has; None if it has none."""
-    nodes, cluster_ids = [], set()
+    nodes, cluster_ids, ensembles = [], set(), set()
     directory = directory.resolve()
     for path in sorted(directory.glob("node-*")):
         if not _DIRECTORY.fullmatch(path.name) or not (path / NODE_FILE).exists():
@@ -223,15 +300,25 @@ def read_plan(directory: Path) -> Plan | None:
         listeners = {one.name: f"{one.host}:{one.port}" for one in config["listeners"]}
         port = int(next(iter(listeners.values())).rpartition(":")[2])
         nodes.append(NodePlan(config.node_id, config.roles, port, listeners, path))
+        ensembles.add(config["zookeeper.connect"] if config.is_of_zookeeper else None)
         meta = load_meta_properties(real_host("plan").files, config.metadata_directory)
-        if meta is None:
+        if meta is not None:
+            cluster_ids.add(meta.cluster_id or "none")
+        elif not config.is_of_zookeeper:
             raise ConfigError(f"{config.metadata_directory} is not formatted")
-        cluster_ids.add(meta.cluster_id or "none")
     if not nodes:
         return None
     if len(cluster_ids) > 1:
         raise ConfigError(f"{directory} has nodes of several clusters: {', '.join(sorted(cluster_ids))}")
-    return Plan(directory, cluster_ids.pop(), tuple(sorted(nodes, key=lambda one: one.id)))
+    if len(ensembles) > 1:
+        raise ConfigError(f"{directory} has nodes of both modes, or of several ZooKeepers")
+    return Plan(
+        directory,
+        cluster_ids.pop() if cluster_ids else "",
+        tuple(sorted(nodes, key=lambda one: one.id)),
+        ensembles.pop(),
+        tuple(read_servers(directory)),
+    )
 
 
 def check_ports(port: int, count: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-__all__ = ["DEVELOPMENT", "PROFILES", "TESTING"]
+__all__ = ["DEVELOPMENT", "PRIVATE_ZOOKEEPER", "PROFILES", "TESTING"]
 
 DEVELOPMENT: Final[Mapping[str, str]] = {
     "controller.quorum.election.timeout.ms": "200",
@@ -22,6 +22,13 @@ DEVELOPMENT: Final[Mapping[str, str]] = {
 """The development profile: a cluster on one machine need not wait as long as one in a data centre."""
 
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = {"development": DEVELOPMENT, "default": {}}
+
+PRIVATE_ZOOKEEPER: Final[Mapping[str, str]] = {
+    "zookeeper.session.timeout.ms": "3000",
+    "zookeeper.connection.timeout.ms": "60000",  # it starts at the same time, and takes longer
+    "controlled.shutdown.retry.backoff.ms": "200",
+}
+"""Of brokers whose ZooKeeper was started beside them."""
 
 TESTING: Final[Mapping[str, str]] = {
     **DEVELOPMENT,
