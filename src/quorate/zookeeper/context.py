@@ -157,6 +157,10 @@ class Context:
         """The partitions with a replica on a broker."""
         return list(self._hosted.get(broker_id, ()))
 
+    def hosts(self) -> list[int]:
+        """The brokers that have a replica of anything, registered or not."""
+        return sorted(one for one, keys in self._hosted.items() if keys)
+
     def partition_count(self) -> int:
         return sum(len(topic.partitions) for topic in self.topics.values())
 

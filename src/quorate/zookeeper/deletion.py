@@ -1,9 +1,9 @@
 """Topics are deleted: a mark is made, replicas are deleted, and when all of them are, the znodes go.
 
 Whoever wants a topic deleted makes `/admin/delete_topics/<topic>`. As long as a broker with a replica is
-away, or a partition is being reassigned, the topic waits. Then everybody forgets it, its replicas are stopped and
-deleted, and each broker says for each replica whether it could. One that could not halts the topic until a
-broker joins. A replica goes through these states:
+away, or a partition is being reassigned, the topic waits. Then everybody forgets it, its replicas are stopped
+and deleted, and each broker says for each replica whether it could. One that could not halts the topic until
+a broker joins. A replica goes through these states:
 
     OFFLINE -> STARTED -> SUCCESSFUL
                        -> INELIGIBLE -> OFFLINE, when there is hope again

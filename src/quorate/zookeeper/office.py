@@ -7,6 +7,7 @@ whose answer was lost. Otherwise it is decided anew.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field, replace
@@ -84,6 +85,17 @@ class Office:
     def send(self, batch: Batch) -> None:
         for broker_id, requests in batch.requests().items():
             self.channels.send(broker_id, requests)
+
+    async def tell_of(self, keys: Sequence[Key]) -> None:
+        """Tells brokers what to lead and to follow, and everybody of it, some partitions at a time."""
+        for start in range(0, len(keys), AT_ONCE):
+            batch = self.batch()
+            for key in keys[start : start + AT_ONCE]:
+                assignment = self.context.assignment(key)
+                if assignment is not None and key in self.context.states:
+                    batch.lead_or_follow(assignment.replicas, key)
+            self.send(batch)
+            await asyncio.sleep(0)
 
     # Elections
 
