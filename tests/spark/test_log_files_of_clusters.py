@@ -9,7 +9,7 @@ import pytest
 from metadata_directories import CLUSTER, copy_of, data, leads, write_snapshot
 
 from quorate.spark.log_files import ClusterLog, read_chunk, read_clusters
-from quorate.spark.log_places import METADATA, find_places
+from quorate.spark.log_places import GROUPS, METADATA, find_places
 from quorate.spark.log_scan import ScanCache
 from quorate.storage.snapshots import SnapshotId
 
@@ -315,6 +315,30 @@ def test_foreign_files_and_empty_places_are_problems(tmp_path: Path) -> None:
 
     assert not places.found
     assert [problem.kind for problem in places.problems] == ["foreign", "missing", "missing"]
+
+
+def test_directories_of_other_logs_are_not_taken_for_one(tmp_path: Path) -> None:
+    root = copy_of(tmp_path, (0, EPOCH_1))
+    (root / "bootstrap.checkpoint").write_bytes(b"")
+    groups = root / "__consumer_offsets-3"
+    groups.mkdir()
+    (groups / f"{0:020d}.log").write_bytes(b"")
+
+    assert [Path(place.directory).name for place in find_places([str(root)], METADATA).found] == [
+        "__cluster_metadata-0"
+    ]
+    assert [Path(place.directory).name for place in find_places([str(root)], GROUPS).found] == [
+        "__consumer_offsets-3"
+    ]
+    assert not find_places([str(groups)], METADATA).found
+    assert not find_places([str(root / "__cluster_metadata-0")], GROUPS).found
+
+
+def test_a_directory_under_another_name(tmp_path: Path) -> None:
+    root = copy_of(tmp_path, (0, EPOCH_1))
+    renamed = (root / "__cluster_metadata-0").rename(root / "copied-log")
+
+    assert offsets_of(log_of(renamed)) == list(range(5))
 
 
 # Looking again

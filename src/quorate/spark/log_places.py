@@ -25,7 +25,13 @@ __all__ = ["EVENTS_DIRECTORY", "GROUPS", "METADATA", "LogPlace", "Places", "find
 METADATA: Final = re.compile(r"__cluster_metadata-0")
 GROUPS: Final = re.compile(r"__consumer_offsets-(\d+)")
 EVENTS_DIRECTORY: Final = re.compile(r"events")
-_LOG_FILE: Final = re.compile(r"\d{20}\.log|.*\.checkpoint|events-\d{20}\.jsonl")
+# What the files of a log are called, and which directories that have such files are surely another's
+_FILES: Final = {
+    METADATA: re.compile(r"\d{20}\.log|\d{20}-\d{10}\.checkpoint"),
+    GROUPS: re.compile(r"\d{20}\.log"),
+    EVENTS_DIRECTORY: re.compile(r"events-\d{20}\.jsonl"),
+}
+_OTHER_LOG: Final = re.compile(r"__.*-\d+")
 _PATTERN: Final = re.compile(r"[*?\[]")
 _DEPTH_MAX: Final = 8
 _PLACES_MAX: Final = 100_000
@@ -94,16 +100,25 @@ def _within(
     path: Path, wanted: re.Pattern[str], cluster_id: str | None, problems: list[Problem]
 ) -> Iterator[LogPlace]:
     if path.is_file():
-        if _LOG_FILE.fullmatch(path.name) is None:
-            problems.append(Problem("foreign", str(path), "by its name it is no file of a log"))
-        else:
+        if _FILES[wanted].fullmatch(path.name) and _may_be_of(path.parent, wanted):
             yield _place(path.parent, cluster_id, problems, path.name)
+        elif not any(pattern.fullmatch(path.name) for pattern in _FILES.values()):
+            problems.append(Problem("foreign", str(path), "by its name it is no file of a log"))
         return
-    if path.is_dir() and not wanted.fullmatch(path.name) and _has_log_files(path):
-        yield _place(path, cluster_id, problems)
-        return
-    for directory in _directories(path, wanted, 0):
+    directories = list(_directories(path, wanted, 0))
+    if not directories and path.is_dir() and _may_be_of(path, wanted):
+        # A copy of one log may have been given another name.
+        is_log = any(_FILES[wanted].fullmatch(inside.name) for inside in path.iterdir() if inside.is_file())
+        directories = [path] if is_log else []
+    for directory in directories:
         yield _place(directory, cluster_id, problems)
+
+
+def _may_be_of(directory: Path, wanted: re.Pattern[str]) -> bool:
+    """Whether a directory under this name may hold such a log. Of a log of groups it says the partition."""
+    if wanted.fullmatch(directory.name):
+        return True
+    return wanted is not GROUPS and not _OTHER_LOG.fullmatch(directory.name)
 
 
 def _directories(path: Path, wanted: re.Pattern[str], depth: int) -> Iterator[Path]:
@@ -115,11 +130,6 @@ def _directories(path: Path, wanted: re.Pattern[str], depth: int) -> Iterator[Pa
     if depth < _DEPTH_MAX:
         for inside in sorted(path.iterdir()):
             yield from _directories(inside, wanted, depth + 1)
-
-
-def _has_log_files(path: Path) -> bool:
-    """Whether a directory under another name than usual is that of a log."""
-    return any(_LOG_FILE.fullmatch(inside.name) for inside in path.iterdir() if inside.is_file())
 
 
 def _place(
