@@ -49,6 +49,7 @@ __all__ = [
     "records",
     "set_append_time",
     "set_create_time",
+    "set_producer",
     "stamp",
     "validate",
     "validate_produced",
@@ -79,6 +80,7 @@ _BASE_OFFSET: Final = Struct(">q")
 _LEADER_EPOCH: Final = Struct(">i")
 _CRC_AND_ATTRIBUTES: Final = Struct(">Ih")
 _MAX_TIMESTAMP: Final = Struct(">q")
+_PRODUCER: Final = Struct(">qhi")
 _CONTROL_KEY: Final = Struct(">hh")
 
 
@@ -254,6 +256,23 @@ def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leade
     _LEADER_EPOCH.pack_into(buffer, position + 12, leader_epoch)
 
 
+def set_producer(
+    buffer: bytearray | memoryview, position: int, producer_id: int, producer_epoch: int, base_sequence: int
+) -> None:
+    """Numbers a batch that was built without a producer, so that it is not stored twice.
+
+    >>> batch = build([Record(0, 7, None, b"value")])
+    >>> set_producer(batch, 0, 4711, 0, 17)
+    >>> header = validate_produced(batch)
+    >>> header.producer_id, header.producer_epoch, header.base_sequence
+    (4711, 0, 17)
+    """
+    header = read_header(buffer, position)
+    _PRODUCER.pack_into(buffer, position + 43, producer_id, producer_epoch, base_sequence)
+    crc = crc32c(memoryview(buffer)[position + _CHECKED_FROM : header.end])
+    _CRC_AND_ATTRIBUTES.pack_into(buffer, position + 17, crc, header.attributes)
+
+
 def set_append_time(buffer: bytearray | memoryview, position: int, append_time_ms: int) -> None:
     """Makes the leader's time that of every record, for topics with LogAppendTime.
 
@@ -388,10 +407,16 @@ def build(
 
 
 def build_encoded(
-    section: Buffer, count: int, *, base_offset: int, leader_epoch: int, timestamp: int
+    section: Buffer,
+    count: int,
+    *,
+    base_offset: int,
+    leader_epoch: int,
+    timestamp: int,
+    codec: Codec = Codec.NONE,
 ) -> bytearray:
     """A batch of records that are encoded already, all of the same time, their offsets 0, 1, 2, ... from its
-    base: however many there are, it costs a header and a checksum.
+    base: however many there are, it costs a header, a checksum and their compression.
 
     >>> section = b"".join(encode_record(Record(i, 7, None, b"value"), 0, 7) for i in range(3))
     >>> batch = build_encoded(section, 3, base_offset=40, leader_epoch=2, timestamp=7)
@@ -399,13 +424,14 @@ def build_encoded(
     True
     """
     assert count > 0, "a batch has records"
+    section = compress(codec, section)
     length = _LENGTH_MIN + len(section)
     none = NO_PRODUCER_ID, -1, -1
-    fields = base_offset, length, leader_epoch, _MAGIC, 0, 0, count - 1, timestamp, timestamp, *none, count
+    places = base_offset, length, leader_epoch, _MAGIC, 0, codec, count - 1
     out = bytearray(_HEADER.size + len(section))
-    _HEADER.pack_into(out, 0, *fields)
+    _HEADER.pack_into(out, 0, *places, timestamp, timestamp, *none, count)
     out[HEADER_BYTES:] = section
-    _CRC_AND_ATTRIBUTES.pack_into(out, 17, crc32c(memoryview(out)[_CHECKED_FROM:]), 0)
+    _CRC_AND_ATTRIBUTES.pack_into(out, 17, crc32c(memoryview(out)[_CHECKED_FROM:]), codec)
     return out
 
 

@@ -14,6 +14,8 @@ from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
 )
 from pyspark.sql.types import StructType
 
@@ -51,6 +53,24 @@ class QuorateSource(DataSource):
         reader = self._log().stream_reader(self.options, schema)
         assert isinstance(reader, DataSourceStreamReader)
         return reader
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        writer = self._sink(overwrite).writer(self.options, schema)
+        assert isinstance(writer, DataSourceWriter)
+        return writer
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        writer = self._sink(overwrite).stream_writer(self.options, schema)
+        assert isinstance(writer, DataSourceStreamWriter)
+        return writer
+
+    def _sink(self, overwrite: bool) -> ModuleType:
+        """Topics can be written, and only appended to; the cluster writes the other logs itself."""
+        if overwrite:
+            raise ValueError("a topic can only be appended to: use mode('append')")
+        if self.options.get("log", "topic") != "topic":
+            raise ValueError(f"option log={self.options['log']!r}: only topics can be written")
+        return self._log()
 
     def _log(self) -> ModuleType:
         log = self.options.get("log", "topic")

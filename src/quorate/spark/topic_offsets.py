@@ -212,7 +212,8 @@ async def _at_timestamps(
 async def _listed(cluster: Cluster, wanted: Offsets, options: TopicOptions) -> Offsets:
     if not wanted:
         return {}
-    listed = await list_offsets(cluster, {**wanted}, isolation_level=options.isolation)
+    asked: dict[tuple[str, int], int] = dict(wanted.items())
+    listed = await list_offsets(cluster, asked, isolation_level=options.isolation)
     return {at: one.offset for at, one in listed.items()}
 
 

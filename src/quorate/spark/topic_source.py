@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader
+from pyspark.sql.datasource import (
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,8 +26,9 @@ from pyspark.sql.types import (
 from quorate.spark.topic_options import columns_of, read_topic_options
 from quorate.spark.topic_reader import PushingTopicReader, TopicReader
 from quorate.spark.topic_stream import TopicStreamReader
+from quorate.spark.topic_writer import TopicStreamWriter, TopicWriter, sink_options
 
-__all__ = ["reader", "schema", "stream_reader"]
+__all__ = ["reader", "schema", "stream_reader", "stream_writer", "writer"]
 
 _TYPES: Final[dict[str, DataType]] = {
     "key": BinaryType(),
@@ -49,3 +55,11 @@ def reader(options: Mapping[str, str], _schema: StructType) -> DataSourceReader:
 
 def stream_reader(options: Mapping[str, str], _schema: StructType) -> DataSourceStreamReader:
     return TopicStreamReader(read_topic_options(options, streaming=True))
+
+
+def writer(options: Mapping[str, str], schema: StructType) -> DataSourceWriter:
+    return TopicWriter(sink_options(options, schema, streaming=False))
+
+
+def stream_writer(options: Mapping[str, str], schema: StructType) -> DataSourceStreamWriter:
+    return TopicStreamWriter(sink_options(options, schema, streaming=True), schema)
