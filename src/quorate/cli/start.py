@@ -39,3 +39,7 @@ def _run_node(path: str) -> None:
     gc.enable()
     with errors_as_one_line():
         run(path)
+
+
+if __name__ == "__main__":
+    main()
