@@ -157,7 +157,7 @@ def naive_history(log: Log) -> dict[str, list[Row]]:
 
 
 def _terms(log: Log) -> list[Row]:
-    """A term begins with the first record of a new epoch, which names the controller if nothing is missing."""
+    """A term begins with the first record of an epoch, which names the controller if nothing is missing."""
     rows: list[Row] = []
     for entry in log.entries:
         if isinstance(entry, Snapshot) or (rows and rows[-1]["epoch"] == entry.epoch):

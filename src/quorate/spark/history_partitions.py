@@ -11,7 +11,6 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame, WindowSpec
 from pyspark.sql import functions as fn
-from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
 from quorate.spark.history_replay import replayed
@@ -22,9 +21,9 @@ from quorate.spark.intervals import CHANGE, SPAN, declared, in_order, intervals,
 __all__ = [
     "NO_LEADER",
     "partition_changes",
+    "partition_intervals",
     "partition_isr",
     "partition_leaders",
-    "partition_spans",
     "partition_states",
 ]
 
@@ -42,7 +41,7 @@ def partition_leaders(records: DataFrame) -> DataFrame:
     counted = rows.select("*", _count(~is_whole, order).alias("elections"))
     base = last_known(fn.when(is_whole, _number("leaderEpoch") - fn.col("elections")), order)
     changes = counted.select(*_KEYS, "leader", (base + fn.col("elections")).alias("leader_epoch"), *CHANGE)
-    return partition_spans(changes, records, ("leader", "leader_epoch"), PARTITION_LEADERS)
+    return declared(partition_intervals(changes, records, ("leader", "leader_epoch")), PARTITION_LEADERS)
 
 
 def partition_isr(records: DataFrame) -> DataFrame:
@@ -55,13 +54,13 @@ def partition_isr(records: DataFrame) -> DataFrame:
         last_known(fn.col("replicas"), order).alias("replicas"),
         *CHANGE,
     )
-    return partition_spans(changes, records, ("isr", "replicas"), PARTITION_ISR)
+    return declared(partition_intervals(changes, records, ("isr", "replicas")), PARTITION_ISR)
 
 
 def partition_states(records: DataFrame) -> DataFrame:
     """Leader, ISR and replicas together: both tables in one, split wherever either is."""
     state = ("leader", "leader_epoch", "isr", "replicas")
-    return partition_spans(partition_changes(records), records, state, PARTITION_STATES)
+    return declared(partition_intervals(partition_changes(records), records, state), PARTITION_STATES)
 
 
 def partition_changes(records: DataFrame) -> DataFrame:
@@ -76,6 +75,8 @@ def partition_changes(records: DataFrame) -> DataFrame:
         last_known(fn.col("leader"), order).alias("leader"),
         last_known(_in_sync(), order).alias("isr"),
         last_known(fn.col("replicas"), order).alias("replicas"),
+        last_known(_ids("addingReplicas"), order).alias("adding_replicas"),
+        last_known(_ids("removingReplicas"), order).alias("removing_replicas"),
         _count(~is_whole & fn.col("leader").isNotNull(), order).alias("elections"),
         _count(~is_whole, order).alias("changes"),
         *CHANGE,
@@ -92,13 +93,13 @@ def partition_changes(records: DataFrame) -> DataFrame:
         (fn.col("base.partition") + fn.col("changes")).alias("partition_epoch"),
         "isr",
         "replicas",
+        "adding_replicas",
+        "removing_replicas",
         *CHANGE,
     )
 
 
-def partition_spans(
-    changes: DataFrame, records: DataFrame, state: Sequence[str], schema: StructType
-) -> DataFrame:
+def partition_intervals(changes: DataFrame, records: DataFrame, state: Sequence[str]) -> DataFrame:
     """Intervals of partitions, with the names of their topics, and ended where these were deleted."""
     spans = intervals(changes, _KEYS, state).alias("span")
     lives = topic_lives(records).alias("life")
@@ -117,7 +118,7 @@ def partition_spans(
     ended = spans.join(fn.broadcast(lives), is_same, "left").select(
         *[f"span.{name}" for name in others], "life.topic", *ends
     )
-    return declared(ended.where("end_offset is null or end_offset > start_offset"), schema)
+    return ended.where("end_offset is null or end_offset > start_offset")
 
 
 def _count(is_counted: Column, order: WindowSpec) -> Column:
@@ -135,6 +136,12 @@ def _rows(records: DataFrame) -> DataFrame:
 def _in_sync() -> Column:
     """In one order: writers differ in the order in which they name the same brokers."""
     return fn.sort_array("isr")
+
+
+def _ids(name: str) -> Column:
+    """Of replicas that move, which few records speak of: text that does not is not parsed."""
+    said = fn.get_json_object("fields", f"$.{name}")
+    return fn.when(fn.col("fields").contains(name), fn.from_json(said, "array<int>"))
 
 
 def _number(name: str) -> Column:
