@@ -18,7 +18,7 @@ from quorate.protocol.api.admin import (
 )
 from quorate.protocol.api.security import AlterUserScramCredentialsRequest
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.protocol.message import Request, Response
+from quorate.protocol.message import Record, Request, Response
 from quorate.zookeeper.config_changes import ConfigChanges
 from quorate.zookeeper.config_entities import changes_by_path
 from quorate.zookeeper.errors import MalformedZnode, ZooKeeperError
@@ -42,16 +42,11 @@ async def write_configs(
     """The answer, once the nodes are written. This broker hears of it as all others do."""
     decision = WRITTEN_BY_ANYBODY[type(request)](situation, request)
     assert decision.reply is not None
+    records = [one for one in decision.records if isinstance(one, Record)]
     try:
-        for entity_path, changes in changes_by_path(
-            [one for one in decision.records if _is_record(one)]
-        ).items():
+        for entity_path, changes in changes_by_path(records).items():
             await configs.write(session, entity_path, changes)
     except (ZooKeeperError, MalformedZnode) as error:
         _logger.error("a configuration could not be written: %s", error)
         raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
     return decision.reply
-
-
-def _is_record(change: Any) -> bool:
-    return hasattr(change, "__key__")

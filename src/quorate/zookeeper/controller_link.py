@@ -65,7 +65,7 @@ class ControllerLink:
         self._found: tuple[int, Address] | None = None
 
     async def ask(self, request: Request, asker: Asker, *, timeout_ms: float) -> Response:
-        """The controller's answer. `ApiError` if there is none in time, with the reason of the last failure."""
+        """The controller's answer. `ApiError` if there is none in time: it has the reason of the failure."""
         failure = "nobody was asked"
         try:
             async with asyncio.timeout(timeout_ms / 1000):

@@ -69,6 +69,7 @@ __all__ = ["BrokerSide", "Fatal", "ZooKeeperPlane"]
 
 RETRY_S: Final = 0.5
 RETRY_MAX_S: Final = 10.0
+EXPIRED_S: Final = 0.05
 PROPOSAL_MS: Final = 30_000
 FORWARDING_MS_MIN: Final = 1_000
 FORWARDING_MS_MAX: Final = 60_000
@@ -188,7 +189,7 @@ class ZooKeeperPlane:
         ended = self._running = asyncio.Event()
         try:
             while True:
-                session = await self._open()
+                session = self._current_session()
                 try:
                     async with asyncio.TaskGroup() as tasks:
                         tasks.create_task(self._follow_configs(session))
@@ -271,6 +272,7 @@ class ZooKeeperPlane:
                 await attempt()
                 return
             except SessionExpired:
+                await asyncio.sleep(EXPIRED_S)  # `run` opens another
                 continue
             except AuthFailed as error:
                 if self._member is None:
