@@ -1,4 +1,5 @@
-"""`make bench`: every section, or those that are named: `python -m bench codec`."""
+"""`make bench`: every section, or those that are named: `python -m bench codec`. One takes options of its
+own: `python -m bench failover --modes kraft,zookeeper --partitions 100,1000`."""
 
 import importlib
 import platform
@@ -16,7 +17,13 @@ SECTIONS = (
     "groups",
     "compaction",
     "startup",
+    "simulation",
+    "failover",
 )
+
+if sys.argv[1:2] == ["failover"] and sys.argv[2:]:
+    importlib.import_module("bench.failover").main(sys.argv[2:])
+    sys.exit()
 
 for name in sys.argv[1:] or SECTIONS:
     if name not in SECTIONS:

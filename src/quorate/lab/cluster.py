@@ -32,6 +32,7 @@ from quorate.lab.cluster_clients import (
 from quorate.lab.cluster_faults import BROKERS, CLIENTS, controllers_of, draw_cluster_faults
 from quorate.lab.faults import ACTIONS, Fault, heal_everything, schedule
 from quorate.lab.group_checks import GroupChecks, Place
+from quorate.lab.node_loop import NodeLoop
 from quorate.lab.outcome import Outcome, Violation, innermost
 from quorate.lab.quorum_checks import QuorumChecks, WatchedState
 from quorate.lab.replication_checks import Loss, ReplicationChecks
@@ -130,9 +131,10 @@ def _is_excused(end: Exit) -> bool:
 class ClusterRun:
     """The nodes and clients of one world, and what was promised to whom."""
 
-    def __init__(self, world: World, story: Story) -> None:
+    def __init__(self, world: World, story: Story, clients: Sequence[str] = CLIENTS) -> None:
         self.world = world
         self.story = story
+        self._clients = clients
         self.controllers = controllers_of(world.seed)
         self.ids = {**self.controllers, **BROKERS}
         self.nodes: dict[str, Node] = {}
@@ -151,7 +153,7 @@ class ClusterRun:
         self._has_ended: set[str] = set()
         self._broken: Violation | None = None
         self._has_power = dict.fromkeys(BROKERS, True)
-        self._failing_syncs = dict.fromkeys(BROKERS, 0)
+        self._failing: dict[str, None] = {}  # brokers whose next flush will fail
         directories = world.random("directories", "cluster")
         voters = list(self.controllers)[:3]
         self._initial = VoterSet.of(
@@ -165,16 +167,7 @@ class ClusterRun:
 
     def go(self, duration_ns: int, faults: Sequence[Fault]) -> None:
         world = self.world
-        for name in [*self.ids, *CLIENTS]:
-            world.add_machine(name)
-        for name in self.ids:
-            world.start(name, self._node)
-        world.after_each_step(self._check_step)
-        # Formatting is an operator's job and not under test: it happens in peace.
-        if not world.run_until_condition(lambda: len(self._is_formatted) == len(self.ids), START_NS):
-            raise Violation("the nodes were not formatted in a minute")
-        for name in CLIENTS:
-            world.start(name, self._client)
+        self.start()
         if not world.run_until_condition(self._has_begun, world.now_ns + START_NS):
             raise Violation(f"nothing was written and read in a minute of peace: {self.states()}")
         self.story.tell(world.now_ns, "the cluster is up, and its clients are at work; faults begin")
@@ -188,6 +181,20 @@ class ClusterRun:
         self._recover(world.now_ns + RECOVERY_NS)
         world.check()
         self._check_end()
+
+    def start(self) -> None:
+        """Formats and starts all nodes, then the clients."""
+        world = self.world
+        for name in [*self.ids, *self._clients]:
+            world.add_machine(name)
+        for name in self.ids:
+            world.start(name, self._node)
+        world.after_each_step(self._check_step)
+        # Formatting is an operator's job and not under test: it happens in peace.
+        if not world.run_until_condition(lambda: len(self._is_formatted) == len(self.ids), START_NS):
+            raise Violation("the nodes were not formatted in a minute")
+        for name in self._clients:
+            world.start(name, self._client)
 
     def _has_begun(self) -> bool:
         return all(self.acknowledged) and all(self.seen) and self._is_in_sync() and self._have_committed(0)
@@ -325,20 +332,15 @@ class ClusterRun:
     def _check_step(self) -> None:
         if self._broken is not None:
             raise self._broken
-        world = self.world
-        for name, broker_id in BROKERS.items():
-            machine = world.machines[name]
-            if machine.has_power != self._has_power[name]:
-                self._has_power[name] = machine.has_power
-                if not machine.has_power:
-                    self.replication.crashed(broker_id)
-            if machine.disk.failing_syncs != self._failing_syncs[name]:
-                if machine.disk.failing_syncs < self._failing_syncs[name]:
-                    self.replication.crashed(broker_id)
-                self._failing_syncs[name] = machine.disk.failing_syncs
-        name = world.clockwork.last_owner.name.partition(".")[0]
+        owner = self.world.clockwork.last_owner
+        if not isinstance(owner, NodeLoop):
+            self._look_for_crashes()
+            return
+        name = owner.machine
         node = self.nodes.get(name)
-        if node is None or not world.is_running(name):
+        if owner.dead or name in self._failing:
+            self._look_for_crashes()
+        if node is None or owner.dead:
             return
         self.quorum.look(name, node)
         broker = node.broker
@@ -349,6 +351,20 @@ class ClusterRun:
                 replica = broker.replicas.named(topic, partition)
                 if replica is not None:
                     self.replication.look(replica)
+
+    def _look_for_crashes(self) -> None:
+        """Whose power is gone, and whose disk has lost something in a flush that failed."""
+        for name, broker_id in BROKERS.items():
+            machine = self.world.machines[name]
+            if machine.has_power != self._has_power[name]:
+                self._has_power[name] = machine.has_power
+                if not machine.has_power:
+                    self.replication.crashed(broker_id)
+            if machine.disk.failing_syncs:
+                self._failing[name] = None
+            elif name in self._failing:
+                del self._failing[name]
+                self.replication.crashed(broker_id)
 
     def _replicas(self, topic: str, partition: int) -> dict[str, Partition]:
         found = {}
