@@ -19,7 +19,10 @@ SECTIONS = (
     "startup",
     "simulation",
     "failover",
+    "spark",
 )
+# Where a section is, if not in the module of its name.
+MODULES = {"spark": "spark_topics"}
 
 if sys.argv[1:2] == ["failover"] and sys.argv[2:]:
     importlib.import_module("bench.failover").main(sys.argv[2:])
@@ -31,5 +34,5 @@ for name in sys.argv[1:] or SECTIONS:
 print(f"Python {platform.python_version()}; each ratio compares two sides of the same run")
 for name in sys.argv[1:] or SECTIONS:
     print(f"\n{name}")
-    for row in importlib.import_module(f"bench.{name}").section():
+    for row in importlib.import_module(f"bench.{MODULES.get(name, name)}").section():
         print(row)

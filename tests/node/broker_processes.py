@@ -43,6 +43,13 @@ PartitionView = MetadataResponse.Topic.Partition
 class BrokerProcesses(ClusterProcesses):
     """A cluster to break."""
 
+    mode = "kraft"
+
+    @property
+    def governors(self) -> list[int]:
+        """Without these nodes nothing can be decided."""
+        return list(self.controller_ids)
+
     def create_topic(self, name: str, *replicas: Sequence[int], **configs: Any) -> None:
         """A topic with these replicas, a list for each partition; the first of each leads."""
         topic = CreateTopicsRequest.CreatableTopic(

@@ -1,4 +1,5 @@
-"""Brokers as processes that are killed, stopped, paused, filled up and replaced, while producers go on."""
+"""Brokers as processes that are killed, stopped, paused, filled up and replaced, while producers go on: in
+either mode."""
 
 import signal
 from collections.abc import Iterator
@@ -6,6 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from node.broker_processes import BrokerProcesses, Load
+from node.zookeeper_processes import BOTH_MODES, cluster_of
+
+pytestmark = pytest.mark.processes
 
 SETTINGS = {
     "broker_session_timeout_ms": "3000",
@@ -19,10 +23,12 @@ SETTINGS = {
 ALL = (101, 102, 103)
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcesses]:
-    """Three controllers and three brokers. Every test leaves them running."""
-    with BrokerProcesses(tmp_path_factory.mktemp("cluster"), **SETTINGS) as running:
+@pytest.fixture(scope="module", params=BOTH_MODES)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcesses]:
+    """Three brokers, and three controllers or a ZooKeeper. Every test leaves them running."""
+    with cluster_of(request.param, tmp_path_factory.mktemp("cluster"), **SETTINGS) as running:
         yield running
 
 
@@ -65,11 +71,16 @@ def test_the_active_controller_is_killed(cluster: BrokerProcesses):
         cluster.kill(before)
         cluster.wait_for_leader(other_than=before)
         load.wait_for_more(100)
+        if before in ALL:  # it was a broker as well, and two must be in sync
+            cluster.start(before)
+            cluster.wait_until_unfenced(before)
+            cluster.wait_until_in_sync("governed")
         # The new one knows the brokers, and lets one of them go.
-        assert cluster.terminate(102) == 0
+        other = next(one for one in ALL if one != before)
+        assert cluster.terminate(other) == 0
         load.wait_for_more(100)
-        cluster.start(before, 102)
-        cluster.wait_until_unfenced(102)
+        cluster.start(other, *({before} - {*ALL}))
+        cluster.wait_until_unfenced(other)
         cluster.wait_until_in_sync("governed")
     load.check()
 
@@ -100,8 +111,12 @@ def test_a_second_process_with_the_id_of_a_broker_is_refused(cluster: BrokerProc
     load.check()
     assert ended.returncode == 1
     last = ended.stderr.splitlines()[-1]
-    assert last.startswith("quorate: it was not registered within 1500 ms")
-    assert "DUPLICATE_BROKER_REGISTRATION" in last
+    if cluster.mode == "kraft":
+        assert last.startswith("quorate: it was not registered within 1500 ms")
+        assert "DUPLICATE_BROKER_REGISTRATION" in last
+    else:
+        assert "broker id 101 is taken: session 0x" in last
+        assert f"PLAINTEXT://127.0.0.1:{cluster.client_port(101)} has it" in last
     assert "Traceback" not in ended.stderr
     assert cluster.leader_of("twins") == 101
 
@@ -141,18 +156,20 @@ def test_a_full_disk_ends_a_broker_and_loses_nothing(cluster: BrokerProcesses):
 
 def test_a_second_sigterm_is_immediate(cluster: BrokerProcesses):
     """Without controllers nobody lets a broker go."""
-    cluster.pause(*cluster.controller_ids)
+    governors = cluster.governors
+    one = next(one for one in ALL if one not in governors)
+    cluster.pause(*governors)
     try:
-        cluster.signal(101, signal.SIGTERM)
+        cluster.signal(one, signal.SIGTERM)
         cluster.wait(
-            "it asks for leave", lambda: "PENDING_CONTROLLED_SHUTDOWN" in cluster.logged(101)[-3000:]
+            "it asks for leave", lambda: "PENDING_CONTROLLED_SHUTDOWN" in cluster.logged(one)[-3000:]
         )
-        cluster.signal(101, signal.SIGTERM)
-        assert cluster.wait_for_end(101) == 0
+        cluster.signal(one, signal.SIGTERM)
+        assert cluster.wait_for_end(one) == 0
     finally:
-        cluster.resume(*cluster.controller_ids)
-    cluster.start(101)
-    cluster.wait_until_unfenced(101)
+        cluster.resume(*governors)
+    cluster.start(one)
+    cluster.wait_until_unfenced(one)
 
 
 def test_nodes_that_are_both(tmp_path_factory: pytest.TempPathFactory):

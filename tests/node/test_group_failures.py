@@ -8,6 +8,7 @@ import pytest
 
 from node.broker_processes import BrokerProcesses, Load
 from node.group_processes import Members
+from node.zookeeper_processes import BOTH_MODES, cluster_of
 from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.group_admin import Group, Groups
 from quorate.client.group_offsets import Committed, commit_offsets, committed_offsets
@@ -37,10 +38,12 @@ GROUPS = [f"group-{number}" for number in range(12)]
 both = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcesses]:
-    """Three controllers and three brokers. Every test leaves them running."""
-    with BrokerProcesses(tmp_path_factory.mktemp("cluster"), **SETTINGS) as running:
+@pytest.fixture(scope="module", params=BOTH_MODES)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcesses]:
+    """Three brokers, and three controllers or a ZooKeeper. Every test leaves them running."""
+    with cluster_of(request.param, tmp_path_factory.mktemp("cluster"), **SETTINGS) as running:
         yield running
 
 

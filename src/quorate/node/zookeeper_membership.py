@@ -83,6 +83,7 @@ class ZooKeeperMembership:
         if self._stopping.is_set():
             self._at_once.set()
         self._stopping.set()
+        self._logger.info("broker=%d state=%s", self._broker_id, self.state.name)
 
     async def _leave(self) -> str:
         """Why it may go."""
