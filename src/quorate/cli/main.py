@@ -28,6 +28,8 @@ class Commands(LazyCommands):
         "quorum": "quorate.cli.quorum",
         "metadata": "quorate.cli.metadata",
         "storage": "quorate.cli.storage",
+        "pipeline": "quorate.cli.pipeline",
+        "report": "quorate.cli.report",
         "lab": "quorate.cli.lab_commands",
         "bench": "quorate.cli.bench",
     }
@@ -43,6 +45,8 @@ class Commands(LazyCommands):
         "quorum": "The quorum of controllers.",
         "metadata": "The metadata log, and what it says of the cluster.",
         "storage": "The directories of a node.",
+        "pipeline": "The history of clusters as tables, on Spark.",
+        "report": "Writes a page that says what happened to clusters.",
         "lab": "Breaking things on purpose.",
         "bench": "Runs the benchmarks, each beside a baseline of the same run.",
     }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.dataset as arrow_dataset
+from pyarrow import parquet
 
 from quorate.spark.raw_tables import LOGS, RAW_TABLES, all_nullable, key_text
 from quorate.spark.warehouse import Part, Warehouse
@@ -16,7 +17,7 @@ from quorate.spark.warehouse import Part, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Found", "look_at", "read_parts"]
+__all__ = ["Found", "count", "look_at", "read_parts"]
 
 _BY_CLUSTER: Final = arrow_dataset.partitioning(pa.schema([("cluster_id", pa.string())]), flavor="hive")
 _KEYS: Final = {
@@ -59,6 +60,13 @@ def look_at(place: Path, table: str) -> Found:
         covered[key] = min(first, group["offset_min"]), max(end, group["offset_max"] + 1)
     clusters = tuple(sorted({group["cluster_id"] for group in groups}))
     return Found(sum(group["offset_count"] for group in groups), size_bytes, clusters, covered)
+
+
+def count(place: Path) -> tuple[int, int]:
+    """How many rows and bytes are in the files of a directory."""
+    files = sorted(place.rglob("*.parquet"))
+    rows = sum(parquet.read_metadata(file).num_rows for file in files)
+    return rows, sum(file.stat().st_size for file in files)
 
 
 def read_parts(spark: SparkSession, warehouse: Warehouse, table: str, parts: Iterable[Part]) -> DataFrame:

@@ -70,6 +70,7 @@ class Contents:
     streams: Mapping[str, StreamState] = field(default_factory=dict)
     answers: Mapping[str, Part] = field(default_factory=dict)
     answers_ms: int = 0
+    answers_of: str = ""  # what they were computed from
 
     def with_part(self, table: str, part: Part) -> Contents:
         return self.with_parts(table, (*self.tables.get(table, ()), part))
@@ -117,6 +118,7 @@ class Contents:
             },
             "answers": {table: _part_as_json(part) for table, part in self.answers.items()},
             "answers_ms": self.answers_ms,
+            "answers_of": self.answers_of,
         }
 
     @classmethod
@@ -135,6 +137,7 @@ class Contents:
             },
             answers={table: _part(part) for table, part in value["answers"].items()},
             answers_ms=value["answers_ms"],
+            answers_of=value["answers_of"],
         )
 
 

@@ -1,0 +1,100 @@
+"""Where logs come from: a live cluster, or copies of directories; and whose they are.
+
+One origin is one cluster, so that each stream reads one cluster's log and its checkpoint means that cluster
+and no other. Directories of several clusters are several origins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+from quorate.client.admin import Admin
+from quorate.client.cluster import Cluster, ClusterSettings
+from quorate.client.errors import Unavailable
+from quorate.spark.found_problems import Problem
+from quorate.spark.log_places import EVENTS_DIRECTORY, GROUPS, METADATA, find_places
+
+__all__ = ["NothingToRead", "Origin", "files_in", "live_cluster"]
+
+_PATTERNS: Final[Mapping[str, re.Pattern[str]]] = {
+    "records": METADATA,
+    "group_records": GROUPS,
+    "events": EVENTS_DIRECTORY,
+}
+_SETTINGS: Final = ClusterSettings(deadline_ms=10_000)
+
+
+class NothingToRead(Exception):  # noqa: N818
+    """What was named has no log, or does not answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The logs of one cluster. `options` are those of the data source, by the table that it feeds."""
+
+    cluster_id: str
+    kind: str  # "live" or "files"
+    options: Mapping[str, Mapping[str, str]]
+    bootstrap: str | None = None
+    problems: tuple[Problem, ...] = field(default=())
+
+    def stream(self, table: str) -> str:
+        """The name of the stream into a table: where its checkpoint is."""
+        return f"{table}/{quote(self.cluster_id, safe='')}/{self.kind}"
+
+
+def live_cluster(bootstrap: str, controllers: str | None = None) -> Origin:
+    """The cluster that answers there; `NothingToRead` if none does."""
+
+    async def describe() -> str | None:
+        async with Cluster(bootstrap, settings=_SETTINGS) as cluster:
+            await cluster.refresh()  # without waiting: somebody sits in front of this
+            return (await Admin(cluster).describe_cluster()).cluster_id
+
+    try:
+        cluster_id = asyncio.run(describe())
+    except (Unavailable, ValueError) as error:
+        raise NothingToRead(f"no broker answers at {bootstrap}: is the cluster up? ({error})") from None
+    if not cluster_id:
+        raise NothingToRead(f"the cluster at {bootstrap} has no id")
+    options = {"bootstrap.servers": bootstrap, **({"controllers": controllers} if controllers else {})}
+    return Origin(cluster_id, "live", dict.fromkeys(_PATTERNS, options), bootstrap)
+
+
+def files_in(paths: Sequence[str]) -> list[Origin]:
+    """The clusters whose logs are under these paths; `NothingToRead` if there is not one log."""
+    absent = [
+        path for path in paths if not any(letter in path for letter in "*?[") and not Path(path).exists()
+    ]
+    if absent:
+        raise NothingToRead(f"{', '.join(absent)}: no such directory")
+    by_cluster: dict[str, dict[str, list[str]]] = {}
+    problems: dict[Problem, None] = {}
+    for table, pattern in _PATTERNS.items():
+        found = find_places(paths, pattern)
+        for place in found.found:
+            at = str(Path(place.directory, place.only)) if place.only else place.directory
+            by_cluster.setdefault(place.cluster_id, {}).setdefault(table, []).append(at)
+        if table == "records":  # of the other logs there need not be any
+            problems |= dict.fromkeys(found.problems)
+    if not by_cluster:
+        raise NothingToRead(
+            f"{', '.join(paths)}: no log of a cluster is there; it would be in a directory like"
+            " __cluster_metadata-0"
+        )
+    return [
+        Origin(
+            cluster_id,
+            "files",
+            {table: {"paths": json.dumps(sorted(places))} for table, places in tables.items()},
+            problems=tuple(one for one in problems if one.cluster_id in (None, cluster_id)),
+        )
+        for cluster_id, tables in sorted(by_cluster.items())
+    ]
