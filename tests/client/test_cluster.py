@@ -47,6 +47,39 @@ def test_whoever_asks_at_the_same_time_shares_one_request(asked):
     run_client(ModelCluster(1, 1), main)
 
 
+def test_who_comes_when_an_answer_has_just_arrived_asks_anew_if_it_is_not_covered(asked, monkeypatch):
+    """The request is over, and whoever made it has not been woken yet."""
+    waits = []
+    shield = asyncio.shield
+
+    def counted_shield(waited_for):
+        waits.append(waited_for)
+        assert len(waits) < 100, "it waits for what is over, again and again"
+        return shield(waited_for)
+
+    async def main(cluster: Cluster, _host) -> None:
+        has_answer = asyncio.get_running_loop().create_future()
+        refresh = cluster._refresh
+
+        async def refresh_and_tell(topics: list[str]) -> None:
+            await refresh(topics)
+            if not has_answer.done():
+                has_answer.set_result(None)
+
+        monkeypatch.setattr(cluster, "_refresh", refresh_and_tell)
+        monkeypatch.setattr(asyncio, "shield", counted_shield)
+        first = asyncio.ensure_future(cluster.refresh())
+        await has_answer
+        assert cluster._refreshing is not None
+        assert cluster._refreshing.done()
+        assert (await cluster.topic(TOPIC)).name == TOPIC
+        await first
+        assert asked == [[], [TOPIC]]
+        assert cluster._refreshing is None
+
+    run_client(ModelCluster(1, 1), main)
+
+
 def test_a_caller_that_goes_away_does_not_take_the_answer_with_it(asked):
     async def main(cluster: Cluster, _host) -> None:
         tasks = [asyncio.ensure_future(cluster.topic(TOPIC)) for _ in range(3)]

@@ -257,7 +257,7 @@ class Cluster:
         self._tracked.update(dict.fromkeys(topics))
         while True:
             task = self._refreshing
-            if task is None:
+            if task is None or task.done():
                 if self._is_closed:
                     raise Unavailable("the client is closed")
                 asked = list(self._tracked)
@@ -452,7 +452,8 @@ class Cluster:
                 pool.forget(address)
 
     def _refreshed(self, task: asyncio.Task[None]) -> None:
-        self._refreshing = None
+        if self._refreshing is task:  # and not the one that somebody began when this one was over
+            self._refreshing = None
         if not task.cancelled():
             task.exception()  # those who wait get it; if nobody waits, nobody misses it
         if self._age_timer is not None:
