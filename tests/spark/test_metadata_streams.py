@@ -10,14 +10,9 @@ import pytest
 from metadata_directories import CLUSTER, copy_of, data, leads
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThanOrEqual, StringStartsWith
 
+from quorate.spark.log_reader import DataLossError, LogStreamReader, PushingLogReader
 from quorate.spark.metadata_options import Wanted, read_log_options, wanted_by
-from quorate.spark.metadata_source import (
-    DataLossError,
-    MetadataStreamReader,
-    PushingMetadataReader,
-    reader,
-    stream_reader,
-)
+from quorate.spark.metadata_source import reader, stream_reader
 from quorate.spark.schemas import RECORDS
 from quorate.spark.stream_limits import ReadAllAvailable, ReadMaxRows
 from quorate.storage.snapshots import SnapshotId
@@ -27,15 +22,13 @@ EPOCH_2 = [leads(5, 2), data(6, 2, 2)]  # 5 to 7
 EPOCH_3 = [leads(8, 3), data(9, 3)]
 
 
-def stream_of(path: Path, **options: str) -> MetadataStreamReader:
+def stream_of(path: Path, **options: str) -> LogStreamReader:
     found = stream_reader({"path": str(path), **options}, RECORDS)
-    assert isinstance(found, MetadataStreamReader)
+    assert isinstance(found, LogStreamReader)
     return found
 
 
-def rows_between(
-    stream: MetadataStreamReader, start: dict[str, Any], end: dict[str, Any]
-) -> list[dict[str, Any]]:
+def rows_between(stream: LogStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[dict[str, Any]]:
     return [
         row
         for partition in stream.partitions(start, end)
@@ -61,7 +54,7 @@ def test_a_stream_gives_what_is_confirmed_and_later_the_rest(tmp_path: Path) -> 
     copy_of(tmp_path, (0, [*EPOCH_1, *EPOCH_2, *EPOCH_3]))
     second = stream.latestOffset(first, ReadAllAvailable())
 
-    assert first == {"clusters": {CLUSTER: {"next": 5, "epoch": 1}}}
+    assert first == {"logs": {CLUSTER: {"next": 5, "epoch": 1}}}
     assert offsets(rows_between(stream, start, first)) == [0, 1, 2, 3, 4]
     assert offsets(rows_between(stream, first, second)) == [5, 6, 7]
     assert stream.latestOffset(second, ReadAllAvailable()) == second
@@ -107,7 +100,7 @@ def test_available_now_ends_at_what_there_was(tmp_path: Path) -> None:
 
     end = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
 
-    assert end["clusters"][CLUSTER]["next"] == 5
+    assert end["logs"][CLUSTER]["next"] == 5
     assert stream.reportLatestOffset() == end
 
 
@@ -131,7 +124,7 @@ def test_a_log_that_moved_on_is_continued_with_its_snapshot(tmp_path: Path) -> N
 
 def test_a_log_that_was_replaced_after_it_was_read_is_noticed(tmp_path: Path) -> None:
     copy_of(tmp_path, (0, [*EPOCH_1, *EPOCH_2]))
-    first = stream_of(tmp_path).latestOffset({"clusters": {}}, ReadAllAvailable())
+    first = stream_of(tmp_path).latestOffset({"logs": {}}, ReadAllAvailable())
     copy_of(tmp_path, (0, [EPOCH_1[0], leads(1, 7), data(2, 7, 9), leads(11, 8), data(12, 8)]))
 
     with pytest.raises(DataLossError, match="offset 4 was of epoch 1"):
@@ -154,7 +147,7 @@ def test_at_once_what_is_not_confirmed_is_there_too(tmp_path: Path) -> None:
 def test_filters_are_taken_over(tmp_path: Path) -> None:
     copy_of(tmp_path, (0, [*EPOCH_1, *EPOCH_2]))
     found = reader({"path": str(tmp_path), "pushdown": "true"}, RECORDS)
-    assert isinstance(found, PushingMetadataReader)
+    assert isinstance(found, PushingLogReader)
     of_topics = StringStartsWith(("topic",), "a")
     range_ = [GreaterThan(("offset",), 3), LessThanOrEqual(("offset",), 6)]
 

@@ -27,7 +27,7 @@ from quorate.spark.log_places import LogPlace
 from quorate.spark.log_scan import ScanCache
 from quorate.spark.metadata_columns import LOSS, RETENTION, Place, decode_batches, snapshot_time_ms
 
-__all__ = ["Chunk", "ClusterLog", "read_chunk", "read_clusters"]
+__all__ = ["CHUNK_BYTES", "Chunk", "ClusterLog", "read_chunk", "read_clusters", "windows_of"]
 
 CHUNK_BYTES: Final = 32 << 20  # one task's
 _DECODE_BYTES: Final = 4 << 20  # decoded together
@@ -129,7 +129,7 @@ def read_chunk(chunk: Chunk, types: frozenset[str] | None = None) -> Iterator[pa
     """The rows of a piece, some megabytes at a time. Raises if the file is no longer what it was."""
     ts_ms = -1
     expected_offset, gap = chunk.expected_offset, chunk.gap
-    for buffer, headers in _windows(chunk):
+    for buffer, headers in windows_of(chunk.path, chunk.position, chunk.size_bytes):
         if chunk.snapshot_offset is not None and headers[0].base_offset == 0:
             ts_ms = snapshot_time_ms(buffer, headers[0])
         place = Place(
@@ -149,9 +149,10 @@ def read_chunk(chunk: Chunk, types: frozenset[str] | None = None) -> Iterator[pa
         expected_offset = headers[-1].next_offset
 
 
-def _windows(chunk: Chunk) -> Iterator[tuple[Buffer, list[BatchHeader]]]:
-    with Path(chunk.path).open("rb") as file:
-        position, end = chunk.position, chunk.position + chunk.size_bytes
+def windows_of(path: str, position: int, size_bytes: int) -> Iterator[tuple[Buffer, list[BatchHeader]]]:
+    """The batches in a part of a file, some megabytes at a time, their checksums checked."""
+    with Path(path).open("rb") as file:
+        end = position + size_bytes
         size_bytes = _DECODE_BYTES
         while position < end:
             file.seek(position)
@@ -159,19 +160,19 @@ def _windows(chunk: Chunk) -> Iterator[tuple[Buffer, list[BatchHeader]]]:
             try:
                 headers = [validate(window, one.position) for one in batches(window)]
             except ApiError as error:
-                raise _changed(chunk, position, error.message) from None
+                raise _changed(path, position, error.message) from None
             if headers:
                 yield window, headers
                 position += headers[-1].end
                 size_bytes = _DECODE_BYTES
             elif len(window) < min(size_bytes, end - position) or size_bytes >= end - position:
-                raise _changed(chunk, position, "the file is shorter than it was")
+                raise _changed(path, position, "the file is shorter than it was")
             else:
                 size_bytes *= 2  # one batch that is larger than a window
 
 
-def _changed(chunk: Chunk, position: int, reason: str) -> OSError:
-    return OSError(f"{chunk.path} at byte {position} is not what it was when the work was planned: {reason}")
+def _changed(path: str, position: int, reason: str) -> OSError:
+    return OSError(f"{path} at byte {position} is not what it was when the work was planned: {reason}")
 
 
 # Copies of one log

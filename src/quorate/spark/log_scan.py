@@ -33,6 +33,8 @@ BATCH: Final = np.dtype(
         ("crc", np.uint32),
         ("is_control", np.bool_),
         ("max_timestamp", np.int64),
+        ("is_transactional", np.bool_),
+        ("producer_id", np.int64),
     ]
 )
 _WINDOW_BYTES: Final = 4 << 20
@@ -200,6 +202,8 @@ def _row(header: BatchHeader, position: int) -> tuple[Any, ...]:
         header.crc,
         header.is_control,
         header.max_timestamp,
+        header.is_transactional,
+        header.producer_id,
     )
 
 

@@ -31,6 +31,7 @@ ARROW_TYPES: Final[dict[str, Any]] = {
     "timestampType": pa.int32(),
     "headers": pa.list_(pa.field("element", _HEADER)),
     "gap": pa.string(),
+    "leaderEpoch": pa.int32(),
 }
 # A batch that Spark is handed: large enough to be cheap, small enough to be many in memory.
 _ROWS_MAX: Final = 50_000
@@ -100,6 +101,9 @@ class _Rows:
                 )
             case "timestampType":
                 return self._timestamp_types()
+            case "leaderEpoch":
+                epochs = np.array([one.partition_leader_epoch for one in columns.batches], np.int32)
+                return pa.array(epochs[columns.batch_index[rows]])
             case _:
                 assert name == "headers", name
                 return self._headers()
