@@ -16,7 +16,7 @@ import numpy as np
 from quorate.broker.control_plane import Assignment, Changes
 from quorate.broker.partition import TopicPartition
 from quorate.metadata.diff import diff
-from quorate.metadata.distinct_ids import numbers_of
+from quorate.metadata.distinct_ids import distinct_values, numbers_of
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
 from quorate.metadata.partitions import Partition, Rows, chosen
 from quorate.metadata.touched import Touched
@@ -128,7 +128,7 @@ class _Touched:
             at = at[(block.replicas[rows[at]] == broker_id).any(axis=1)]
             self._is_ours[at] = True
             if len(at):
-                self.ours.append(Rows(block, np.unique(rows[at])))
+                self.ours.append(Rows(block, distinct_values(rows[at])))
 
     def _number_of(self, topic_id: Uuid) -> int:
         self.topic_ids.append(topic_id)

@@ -14,6 +14,7 @@ import numpy as np
 
 from quorate.metadata.blocks import Block, Column, Rows
 from quorate.metadata.brokers import BrokerRegistration
+from quorate.metadata.distinct_ids import distinct_values
 from quorate.metadata.touched import Touched
 from quorate.protocol.types import Uuid
 
@@ -106,7 +107,7 @@ def _differing(old: ClusterImage, new: ClusterImage) -> Iterator[Rows]:
     numbers = _directory_numbers(old, new)
     for rows, widths, old_rows in _pairs(new, old):
         yield Rows(rows.block, rows.index[widths == 0])
-        for width in np.unique(widths[widths > 0]).tolist():
+        for width in distinct_values(widths[widths > 0]).tolist():
             some = np.flatnonzero(widths == width)
             before = Rows(old.partitions.blocks[width], old_rows[some])
             after = Rows(rows.block, rows.index[some])

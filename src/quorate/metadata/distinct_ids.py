@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from quorate.protocol.types import Uuid
 
-__all__ = ["are_distinct", "as_words", "distinct", "numbers_of"]
+__all__ = ["are_distinct", "as_words", "distinct", "distinct_values", "numbers_of"]
 
 Column = NDArray[Any]
 
@@ -24,6 +24,19 @@ def as_words(ids: Column) -> Column:
     """Ids as pairs of integers, which are faster to compare than bytes."""
     words: Column = np.ascontiguousarray(ids).view(np.uint64).reshape(-1, 2)
     return words
+
+
+def distinct_values(values: Column) -> Column:
+    """The values of a column, each once and in order. `np.unique` of these would first import masked arrays,
+    which takes as long as half of numpy and a megabyte, and happened in the middle of serving.
+
+    >>> distinct_values(np.array([3, 1, 3])).tolist(), distinct_values(np.array([])).tolist()
+    ([1, 3], [])
+    """
+    found: Column = np.sort(values, axis=None)
+    is_first = np.ones(len(found), np.bool_)
+    np.not_equal(found[1:], found[:-1], out=is_first[1:])
+    return found[is_first]
 
 
 def are_distinct(rows: Column, columns: Column) -> bool:

@@ -38,6 +38,7 @@ from quorate.metadata.blocks import (
     width_for,
 )
 from quorate.metadata.directory_ids import DirectoryIds
+from quorate.metadata.distinct_ids import distinct_values
 from quorate.metadata.errors import ImageError
 from quorate.metadata.partition import LOST, MIGRATING, NO_LEADER, UNASSIGNED, Partition, chosen, mask_of
 from quorate.protocol.types import Uuid
@@ -177,7 +178,7 @@ class PartitionTable:
     def make_room_for_directories(self, directories: Sequence[Uuid]) -> None:
         """Sees to it that these can be numbered without giving out a number that is still in use."""
         if not self.directory_ids.has_room_for(directories):
-            used = [np.unique(block.directories[: block.end]) for block in self.blocks.values()]
+            used = [distinct_values(block.directories[: block.end]) for block in self.blocks.values()]
             kept = [self.directory_ids.known(one) for one in directories]
             numbers = {number for column in used for number in column.tolist()}
             self.directory_ids.reclaim(sorted(numbers | {one for one in kept if one is not None}))

@@ -13,7 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from socket import socket
 from ssl import SSLContext
+from typing import Any
 
 from quorate.net.budget import Budget
 from quorate.net.conversation import Conversation
@@ -88,17 +90,18 @@ class Server:
         self._is_closing = False
         self._is_over = asyncio.Event()
 
-    async def start(self, host: str | None, port: int, tls: SSLContext | None = None) -> None:
-        """Listens, with TLS if it is given. Port 0 means any port that is free: see `port`."""
+    async def start(
+        self, host: str | None, port: int, tls: SSLContext | None = None, opened: socket | None = None
+    ) -> None:
+        """Listens, with TLS if it is given. Port 0 means any port that is free: see `port`. `opened` is a
+        socket that listens there already."""
         assert self._listening is None, "a server starts once"
         loop = asyncio.get_running_loop()
         self._port = port
-        if tls is None:
-            self._listening = await loop.create_server(lambda: Conversation(self, loop), host, port)
-        else:
-            self._listening = await loop.create_server(
-                lambda: Conversation(self, loop), host, port, ssl=tls, ssl_handshake_timeout=HANDSHAKE_S
-            )
+        where: dict[str, Any] = {"host": host, "port": port} if opened is None else {"sock": opened}
+        if tls is not None:
+            where |= {"ssl": tls, "ssl_handshake_timeout": HANDSHAKE_S}
+        self._listening = await loop.create_server(lambda: Conversation(self, loop), **where)
 
     @property
     def port(self) -> int:

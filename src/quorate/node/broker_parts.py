@@ -189,7 +189,8 @@ class BrokerParts:
                 throttle_time_ms=throttle_time_ms,
                 connection_delay_ms=lambda host: self.quotas.connections.charge(host, self.now_ms()),
             )
-            await server.start(listener.host or None, listener.port, self._tls.for_listener(listener.name))
+            tls, opened = self._tls.for_listener(listener.name), self._host.opened.pop(listener.name, None)
+            await server.start(listener.host or None, listener.port, tls, opened)
             closing.push_async_callback(server.close, timeout_ms=0)
             self.ports[listener.name] = server.port
             self.logger.info("listening listener=%s port=%d", listener.name, server.port)

@@ -74,7 +74,8 @@ class ControllerRole:
             budget=config.budget(),
             throttle_time_ms=throttle_time_ms,
         )
-        await server.start(listener.host or None, listener.port, self._tls.for_listener(listener.name))
+        tls, opened = self._tls.for_listener(listener.name), self._host.opened.pop(listener.name, None)
+        await server.start(listener.host or None, listener.port, tls, opened)
         closing.push_async_callback(server.close, timeout_ms=1000)
         self._logger.info("listening listener=%s port=%d", listener.name, server.port)
 

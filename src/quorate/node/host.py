@@ -14,6 +14,8 @@ import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
+from dataclasses import field
+from socket import socket
 from typing import Final
 
 from quorate.storage.files import Files, RealFiles
@@ -37,11 +39,18 @@ class Host:
     """Where blocking work goes: `loop.run_in_executor(host.executor, f)`. None is the loop's default one."""
     start_process: Callable[[str], Awaitable[Process]] | None = None
     """Runs a module of ours as a process of its own, with pipes to it. None where there are no others."""
+    opened: dict[str, socket] = field(default_factory=dict)
+    """Sockets that listen already, by the name of the listener; whoever begins to serve one takes it."""
 
 
-def real_host(name: str, executor: Executor | None = None, files_max: int | None = None) -> Host:
+def real_host(
+    name: str,
+    executor: Executor | None = None,
+    files_max: int | None = None,
+    opened: dict[str, socket] | None = None,
+) -> Host:
     """This machine: its disks, its clock, and random numbers that nobody can foresee. `files_max` is how many
-    files may be open when another segment is opened."""
+    files may be open when another segment is opened; `opened` is what listens already."""
     return Host(
         name=name,
         files=RealFiles(executor, files_max),
@@ -49,6 +58,7 @@ def real_host(name: str, executor: Executor | None = None, files_max: int | None
         wall_ms=_wall_ms,
         executor=executor,
         start_process=_start_process,
+        opened=opened or {},
     )
 
 

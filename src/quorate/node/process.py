@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from socket import socket
 from typing import TYPE_CHECKING
 
 from quorate.metadata.errors import ImageError
@@ -28,12 +29,21 @@ __all__ = ["loop_factory", "make_node", "run"]
 _DISK_THREADS = 4
 
 
-def run(path: str) -> None:
-    config = load_config(path)
+def run(path: str, opened: dict[str, socket] | None = None) -> None:
+    """Runs the node of a file until it has ended. `opened` is what listens already: see `early_listening`."""
+    opened = {} if opened is None else opened
+    try:
+        _run_config(path, load_config(path), opened)
+    finally:
+        for one in opened.values():  # that nobody has taken
+            one.close()
+
+
+def _run_config(path: str, config: NodeConfig, opened: dict[str, socket]) -> None:
     set_up_logs(sys.stderr, config["quorate.log.format"], config["quorate.log.level"])
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
-            runner.run(_run(config))
+            runner.run(_run(config, opened))
     except* (StorageError, ConfigError, ImageError, NodeFailed) as group:
         raise _first(group) from None
     except* OSError as group:
@@ -60,7 +70,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return uvloop.new_event_loop
 
 
-async def _run(config: NodeConfig) -> None:
+async def _run(config: NodeConfig, opened: dict[str, socket]) -> None:
     limit, connections_max = raised_limit(), config["max.connections"]
     files_max = files_for_segments(limit, connections_max)
     if connections_max > limit // 2:
@@ -68,7 +78,7 @@ async def _run(config: NodeConfig) -> None:
             "few files may be open: limit=%d max.connections=%d files=%d", limit, connections_max, files_max
         )
     with ThreadPoolExecutor(_DISK_THREADS, "disk") as executor:
-        host = real_host(f"{config.node_id}", executor, files_max)
+        host = real_host(f"{config.node_id}", executor, files_max, opened)
         node = make_node(host, config, stopwatch=time.perf_counter)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
