@@ -15,14 +15,16 @@ from pyspark.sql.window import Window
 
 from quorate.spark.history_brokers import FENCED, SHUTTING_DOWN, UNFENCED
 from quorate.spark.history_partitions import NO_LEADER
+from quorate.spark.intervals import milliseconds
 
-__all__ = ["ANEW", "CONTROLLED", "departures", "lost_leaderships", "with_reach"]
+__all__ = ["ANEW", "CONTROLLED", "TOGETHER_MS", "departures", "lost_leaderships", "with_reach"]
 
 CONTROLLED: Final = "controlled shutdown"
 ANEW: Final = "registered anew"
 _UNREGISTERED: Final = "unregistered"
 _UNKNOWN: Final = "unknown"
 _BROKER: Final = ("cluster_id", "broker_id")
+TOGETHER_MS: Final = 1000  # what is older belongs to another decision, though it stands directly before
 
 
 def departures(broker_states: DataFrame) -> DataFrame:
@@ -129,13 +131,15 @@ def _attached(losses: DataFrame, left: DataFrame) -> DataFrame:
     with_nothing = _padded(of_left, losses)
     order = Window.partitionBy(*_BROKER).orderBy("at", "is_loss")
     last = fn.last("departure", ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, 0))
-    returned = fn.col("departure.returned")
+    returned, offset = fn.col("departure.returned"), fn.col("departure.offset")
+    early_ms = milliseconds(fn.col("lost.ts"), fn.col("departure.ts"))
     return (
         with_nothing.select(*_BROKER, "lost", last.alias("departure"))
         .where(
             fn.col("lost").isNotNull()
             & fn.col("departure").isNotNull()
             & (returned.isNull() | (fn.col("lost.offset") < returned["offset"]))
+            & ((fn.col("lost.offset") > offset) | (early_ms <= TOGETHER_MS))
         )
         .select(*_BROKER, *[f"departure.{one}" for one in columns], "lost")
     )

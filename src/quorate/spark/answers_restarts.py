@@ -9,7 +9,13 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
 from pyspark.sql.window import Window
 
-from quorate.spark.answers_departures import CONTROLLED, departures, lost_leaderships, with_reach
+from quorate.spark.answers_departures import (
+    CONTROLLED,
+    TOGETHER_MS,
+    departures,
+    lost_leaderships,
+    with_reach,
+)
 from quorate.spark.answers_schemas import ROLLING_RESTARTS
 from quorate.spark.intervals import declared, milliseconds
 
@@ -31,7 +37,8 @@ def rolling_restarts(
     left = with_reach(departures(broker_states), records, "offset", "reach")
     all_left = with_reach(left, records, "down_offset", "down_reach")
     restarts = all_left.where(fn.col("returned.epoch") != fn.col("broker_epoch"))
-    is_late = fn.col("lost.offset") > fn.col("down_reach")
+    # What stands directly before the record of its end may still be of the shutdown, which is an older batch.
+    is_late = (fn.col("lost.offset") > fn.col("down_reach")) & (fn.col("lost.ts") >= fn.col("down_ts"))
     handed_over = (
         lost_leaderships(left, partition_leaders)
         .join(restarts.select(*_ONE, "down_reach"), list(_ONE))
@@ -80,26 +87,50 @@ def _numbered(restarts: DataFrame, pause_minutes: int) -> DataFrame:
 
 
 def _under_replicated(rolls: DataFrame, partition_isr: DataFrame) -> DataFrame:
-    """How many partitions had replicas out of sync just before each broker left."""
+    """How many partitions had replicas out of sync just before each broker left. What stands directly before
+    the record of its leaving, and is as old, is a consequence of it."""
     under = partition_isr.where(fn.size("isr") < fn.size("replicas"))
-    begun = under.select("cluster_id", fn.col("start_offset").alias("at"), fn.lit(1).alias("step"))
-    ended = under.where(fn.col("end_offset").isNotNull()).select(
-        "cluster_id", fn.col("end_offset").alias("at"), fn.lit(-1).alias("step")
+    begun = under.select(
+        "cluster_id",
+        fn.col("start_offset").alias("at"),
+        fn.col("start_ts").alias("ts"),
+        fn.lit(1).alias("by"),
     )
-    nothing = fn.lit(None)
-    changes = begun.union(ended).select(
-        "*", nothing.cast("int").alias("broker_id"), nothing.cast("bigint").alias("offset")
+    ended = under.where(fn.col("end_offset").isNotNull()).select(
+        "cluster_id", "end_offset", "end_ts", fn.lit(-1)
     )
     asked = rolls.select(
-        "cluster_id", fn.col("reach").alias("at"), fn.lit(0).alias("step"), "broker_id", "offset"
+        "cluster_id",
+        fn.col("offset").alias("at"),
+        "ts",
+        fn.lit(0).alias("by"),
+        fn.struct("broker_id", "offset", "ts", "reach", "cause").alias("leaving"),
     )
-    # At one offset what changed there counts before it is asked for.
-    order = Window.partitionBy("cluster_id").orderBy("at", fn.col("offset").isNotNull())
-    so_far = fn.sum("step").over(order.rowsBetween(Window.unboundedPreceding, 0))
+    points = begun.union(ended).unionByName(asked, allowMissingColumns=True)
+    newest_first = Window.partitionBy("cluster_id").orderBy(fn.desc("at"))
+    following = fn.last("leaving", ignorenulls=True).over(
+        newest_first.rowsBetween(Window.unboundedPreceding, 0)
+    )
+    next_leaving = fn.col("next_leaving")
+    is_consequence = fn.coalesce(
+        fn.col("leaving").isNull()
+        & (next_leaving["cause"] != CONTROLLED)
+        & (fn.col("at") > next_leaving["reach"])
+        & (milliseconds(fn.col("ts"), next_leaving["ts"]) <= TOGETHER_MS),
+        fn.lit(False),
+    )
+    in_effect = points.select("*", following.alias("next_leaving")).select(
+        "cluster_id",
+        "leaving",
+        "by",
+        fn.when(is_consequence, next_leaving["offset"]).otherwise(fn.col("at")).alias("at"),
+    )
+    order = Window.partitionBy("cluster_id").orderBy("at", fn.col("leaving").isNull())
+    so_far = fn.sum("by").over(order.rowsBetween(Window.unboundedPreceding, 0))
     return (
-        changes.union(asked)
-        .select(*_ONE, so_far.alias("under_replicated"))
-        .where(fn.col("offset").isNotNull())
+        in_effect.select("cluster_id", "leaving", so_far.alias("under_replicated"))
+        .where(fn.col("leaving").isNotNull())
+        .select("cluster_id", "leaving.broker_id", "leaving.offset", "under_replicated")
     )
 
 
