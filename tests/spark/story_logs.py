@@ -139,8 +139,8 @@ class Story:
 
 
 def bad_day() -> Story:
-    """Three brokers. Broker 2 is fenced and comes back; the controller changes; then all are restarted in turn:
-    broker 1 by the book, broker 2 too early and still leading, broker 3 by killing it."""
+    """Three brokers. Broker 2 is fenced and comes back; the controller changes; then all are restarted in
+    turn: broker 1 by the book, broker 2 too early and still leading, broker 3 by killing it."""
     story = Story("bad-day")
     story.elect(0, 3000)
     for broker_id in (1, 2, 3):
