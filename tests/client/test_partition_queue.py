@@ -196,6 +196,35 @@ def test_a_batch_that_failed_leaves_a_gap_and_nobody_is_blamed_for_it():
     assert sent(made) == [b]
 
 
+def test_a_gap_is_not_closed_by_the_success_of_who_came_before_it():
+    """One fails for a moment, the next for good, and the third comes too early."""
+    made = queue()
+    a, b, c = opened(made, "abc")
+    made.to_be_retried(a, 0.0)
+    assert errors(made.failed(b, INVALID)) == ["b"]
+    assert made.refused(c, GAP) == []
+    assert sent(made) == [a]
+    assert names(made.succeeded(a, 1)) == [("a", 1)]
+    assert sent(made) == [c]
+    assert made.refused(c, GAP) == []  # that is because of b: nothing is lost
+    assert made.wants_identity
+    made.identify(Identity(7, 1))
+    assert sent(made) == [c]
+
+
+def test_a_gap_at_the_end_is_not_closed_by_who_came_before_it_either():
+    made = queue()
+    a, b = opened(made, "ab")
+    made.to_be_retried(a, 0.0)
+    assert errors(made.failed(b, INVALID)) == ["b"]
+    assert sent(made) == [a]
+    assert names(made.succeeded(a, 1)) == [("a", 1)]
+    fill(made, "c")
+    (c,) = sent(made)
+    assert made.refused(c, GAP) == []
+    assert made.wants_identity
+
+
 def test_a_gap_is_closed_by_a_success():
     made = queue()
     a, b, c = opened(made, "abc")

@@ -82,6 +82,7 @@ class Batch:
     data: bytearray | None = None
     base_sequence: int = -1
     is_proven: bool = False  # it is known to be written; only its offset may still come
+    follows_gap: bool = False  # the numbers before it belong to one that has failed for good
 
     def __len__(self) -> int:
         return len(self.receipts)
@@ -118,6 +119,7 @@ class Batch:
             if self.base_sequence >= 0:
                 half.base_sequence = _after(self.base_sequence, part.start or 0)
             parts.append(half)
+        parts[0].follows_gap = self.follows_gap
         return parts[0], parts[1]
 
 
@@ -145,7 +147,7 @@ class PartitionQueue:
         self._in_flight_max = in_flight_max if is_numbered else 1
         self._window = 1  # until a first success, and after a failure
         self._next_sequence = 0
-        self._has_gap = False  # numbers before the sent batches belong to one that has failed for good
+        self._ends_with_gap = False  # the last numbers that were given belong to one that has failed for good
         self._is_fresh = True  # nothing has been written under this identity
         self._batch_bytes_max = batch_bytes_max
         self._linger = linger
@@ -205,6 +207,7 @@ class PartitionQueue:
         if self._is_numbered:
             batch.base_sequence = self._next_sequence
             self._next_sequence = _after(self._next_sequence, len(batch))
+        batch.follows_gap, self._ends_with_gap = self._ends_with_gap, False
         batch.state = State.IN_FLIGHT
         self.sent.append(batch)
         return batch
@@ -228,6 +231,7 @@ class PartitionQueue:
             if not self._is_numbered:
                 continue
             earlier.is_proven = True
+            earlier.follows_gap = False
             if earlier.state is not State.IN_FLIGHT:
                 fates.append(Fate(earlier, -1))
         for later in after:
@@ -236,7 +240,7 @@ class PartitionQueue:
         gone = {id(fate.batch) for fate in fates} | {id(batch)}
         self.sent = [one for one in self.sent if id(one) not in gone]
         self._window = self._in_flight_max
-        self._has_gap = self._is_fresh = False
+        self._is_fresh = False
         self.failures = 0
         self.retry_at = 0.0
         return [*fates, Fate(batch, base_offset)]
@@ -266,18 +270,21 @@ class PartitionQueue:
         if error.code is ErrorCode.UNKNOWN_PRODUCER_ID:
             # It says that it has forgotten us, not that it has lost anything. If there was nothing to forget,
             # a new identity would not help.
-            self._has_gap = not self._is_fresh
+            self.sent[0].follows_gap = not self._is_fresh
         return self._judge(error)
 
     def failed(self, batch: Batch, error: Exception) -> list[Fate]:
         """It is given up. Its numbers may be missing from now on."""
-        if self._place(batch) is None:
+        place = self._place(batch)
+        if place is None:
             return []
-        if batch.is_proven:
-            self.sent.remove(batch)
-            return [Fate(batch, -1)]
         self.sent.remove(batch)
-        self._has_gap = True
+        if batch.is_proven:
+            return [Fate(batch, -1)]
+        if place < len(self.sent):
+            self.sent[place].follows_gap = True
+        else:
+            self._ends_with_gap = True
         return [Fate(batch, -1, error), *self._judge(error)]
 
     def too_large(self, batch: Batch, error: Exception) -> list[Fate]:
@@ -313,12 +320,13 @@ class PartitionQueue:
         """Numbers everything that is not written anew, as somebody of whom no broker has heard."""
         self.identity = identity
         self._next_sequence = 0
-        self._has_gap = False
+        self._ends_with_gap = False
         self._is_fresh = True
         self._window = 1
         for batch in self.sent:
             batch.take_apart()
             batch.state = State.AGAIN
+            batch.follows_gap = False
             batch.base_sequence = self._next_sequence
             self._next_sequence = _after(self._next_sequence, len(batch))
 
@@ -336,7 +344,7 @@ class PartitionQueue:
         """If everything that was sent has been refused, the numbers are of no more use."""
         if not self.sent or any(batch.state is not State.REFUSED for batch in self.sent):
             return []
-        fates = [] if self._has_gap else [Fate(self.sent.pop(0), -1, error)]
+        fates = [] if self.sent[0].follows_gap else [Fate(self.sent.pop(0), -1, error)]
         self.former, self.identity = self.identity, None
         return fates
 
