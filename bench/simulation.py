@@ -25,7 +25,7 @@ def section() -> Iterator[Row]:
     try:
         for what, clients in (
             ("idle", ()),
-            ("one writer, 12 records/s, and a reader", LIGHT),
+            ("one writer, 4 records/s, and a reader", LIGHT),
             ("all clients of `quorate lab sim`", CLIENTS),
         ):
             rate, us_per_step, steps = _measure(clients)

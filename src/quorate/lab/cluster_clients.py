@@ -29,6 +29,8 @@ __all__ = ["TOPIC", "Run", "administrate", "audit", "be_a_member", "read", "writ
 
 TOPIC: Final = "t"
 CHURN_MAX: Final = 3
+RECORDS_PER_S: Final = 4  # of each writer
+COMMITS_PER_S: Final = 1  # of each member, at most
 _CLIENT: Final = ClusterSettings(request_timeout_ms=3000, metadata_timeout_ms=1000, connect_timeout_ms=1000)
 _BACKOFF: Final = Backoff(first_ms=50, max_ms=500)
 _MEMBERSHIP: Final = MembershipSettings(
@@ -67,7 +69,7 @@ async def write(host: Host, run: Run) -> None:
         async with Producer(cluster, settings, wall_ms=host.wall_ms) as producer:
             me = f"{host.name}.{host.random.randrange(1 << 30)}"
             while not run.is_over:
-                await asyncio.sleep(host.random.expovariate(12))
+                await asyncio.sleep(host.random.expovariate(RECORDS_PER_S))
                 number = run.next_number()
                 partition = number % run.partitions
                 value = f"{me} {number}".encode()
@@ -114,7 +116,7 @@ def number_of(value: bytes | None) -> int:
 
 
 async def be_a_member(host: Host, run: Run, group: str, protocol: GroupProtocol) -> None:
-    """Reads its share, and commits after every round. It may die at any time, and comes back as another."""
+    """Reads its share, and commits now and then. It may die at any time, and comes back as another."""
     run.groups.ended(group, host.name)
     settings = GroupConsumerSettings(
         protocol=protocol,
@@ -133,8 +135,11 @@ async def be_a_member(host: Host, run: Run, group: str, protocol: GroupProtocol)
         async with _cluster(host, run) as cluster:
             consumer = GroupConsumer(cluster, group, [TOPIC], settings, when_assigned=assigned)
             try:
+                commit_at, has_read = 0.0, False
                 while True:
-                    if await consumer.fetch(timeout_ms=1000):
+                    has_read = bool(await consumer.fetch(timeout_ms=500)) or has_read
+                    if has_read and run.now_s >= commit_at:
+                        commit_at, has_read = run.now_s + host.random.expovariate(COMMITS_PER_S), False
                         await _commit(run, group, consumer)
             except (ApiError, Unavailable):
                 pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from quorate.lab.faults import DRAWS, Draw, Fault, draw_faults, of_one
@@ -17,8 +17,8 @@ CLIENTS: Final = (
     *("member1", "member2", "member3", "member4"),
 )
 _RARE_GAP_NS: Final = 2 * SECOND
-_CRASH_GAP_NS: Final = 12 * SECOND  # a broker that was replaced should be in sync again before the next
-_CRASHES: Final = ("power_loss", "blackout", "crash_in_disk", "failing_sync")
+_CRASH_GAP_NS: Final = 12 * SECOND  # a broker that crashed should be in sync again before the next
+_CRASHES: Final = frozenset({"power_loss", "crash_in_disk", "failing_sync", "replace"})
 
 
 def controllers_of(seed: int) -> dict[str, int]:
@@ -38,38 +38,26 @@ def draw_cluster_faults(seed: int, duration_ns: int) -> list[Fault]:
         "roll": _roll,
         "kill_client": _client_dies,
     }
-    # Where every holder of a record crashes, its loss is excused, and there is little left to look for: in
-    # most seeds brokers crash one at a time.
-    if source.random() < 0.8:
-        kinds |= {kind: _of_controllers(kinds[kind]) for kind in _CRASHES} | {"crash": _crash}
     # Many kinds at once leave nothing alive to be looked at.
     chosen = {kind: draw for kind, draw in kinds.items() if source.random() < 0.5}
-    return draw_faults(source, nodes, duration_ns, chosen or kinds)
+    faults = draw_faults(source, nodes, duration_ns, chosen or kinds)
+    # Where every holder of a record crashes, its loss is excused, and there is little left to look for.
+    return list(_one_crash_at_a_time(faults)) if source.random() < 0.8 else faults
 
 
-def _of_controllers(draw: Draw) -> Draw:
-    def of_controllers(source: random.Random, nodes: Sequence[str], time_ns: int, gap_ns: int) -> list[Fault]:
-        return draw(source, [one for one in nodes if one not in BROKERS], time_ns, gap_ns)
-
-    return of_controllers
-
-
-def _crash(source: random.Random, nodes: Sequence[str], time_ns: int, gap_ns: int) -> list[Fault]:
-    """One broker loses its power, at once or in the middle of a disk operation."""
-    if source.random() * _CRASH_GAP_NS > gap_ns:
-        return []
-    name = source.choice([one for one in nodes if one in BROKERS])
-    later_ns = time_ns + 1 + int(source.expovariate(1 / _RARE_GAP_NS))
-    fault = Fault(time_ns, "power_loss", (name,))
-    if source.random() < 0.5:
-        fault = Fault(time_ns, "crash_in_disk", (name, int(source.expovariate(1 / 10)), "off"))
-    return [fault, Fault(later_ns, "restart", (name,))]
+def _one_crash_at_a_time(faults: Iterable[Fault]) -> Iterator[Fault]:
+    """Without those by which a broker may lose something soon after another one has."""
+    free_at_ns = 0
+    for fault in faults:
+        if fault.kind in _CRASHES and fault.args[0] in BROKERS:
+            if fault.time_ns < free_at_ns:
+                continue
+            free_at_ns = fault.time_ns + _CRASH_GAP_NS
+        yield fault
 
 
-def _replacement(source: random.Random, nodes: Sequence[str], time_ns: int, gap_ns: int) -> list[Fault]:
+def _replacement(source: random.Random, nodes: Sequence[str], time_ns: int, _gap_ns: int) -> list[Fault]:
     """A broker dies with its disk, and another takes its id."""
-    if source.random() * _CRASH_GAP_NS > gap_ns:
-        return []
     name = source.choice([one for one in nodes if one in BROKERS])
     later_ns = time_ns + 1 + int(source.expovariate(1 / _RARE_GAP_NS))
     return [Fault(time_ns, "replace", (name,)), Fault(later_ns, "restart", (name,))]

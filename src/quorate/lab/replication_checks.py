@@ -35,14 +35,6 @@ class Loss(NamedTuple):
     end: int
 
 
-class _Committed(NamedTuple):
-    """A stretch of a log, and who had it when it was committed: brokers, and how often each had crashed."""
-
-    begin: int
-    end: int
-    holders: tuple[tuple[int, int], ...]
-
-
 @dataclass(slots=True)
 class _Marks:
     """What is known of one partition."""
@@ -50,7 +42,10 @@ class _Marks:
     epoch: int = -1  # the highest in which somebody led
     start_offset: int = 0  # where that leader began
     end_offset: int = 0  # everything below is committed
-    stretches: list[_Committed] = field(default_factory=list)
+    held: dict[int, int] = field(default_factory=dict)
+    """Brokers that were in sync and have not crashed since, and up to which offset they have everything."""
+    crashed: dict[int, None] = field(default_factory=dict)
+    """Brokers that have crashed, and that no leader has taken out of its ISR since."""
 
 
 class ReplicationChecks:
@@ -61,13 +56,14 @@ class ReplicationChecks:
         self.checks = 0
         self.losses: list[Loss] = []
         self._when_lost = when_lost
-        self._crashes: dict[int, int] = {}
         self._marks: dict[tuple[Uuid, int], _Marks] = {}
         self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
 
     def crashed(self, broker_id: int) -> None:
         """A broker may have lost what it had not flushed."""
-        self._crashes[broker_id] = self._crashes.get(broker_id, 0) + 1
+        for marks in self._marks.values():
+            marks.held.pop(broker_id, None)
+            marks.crashed[broker_id] = None
 
     def look(self, replica: Partition) -> None:
         """After a step of its broker."""
@@ -99,27 +95,26 @@ class ReplicationChecks:
                 f"broker {replica.broker_id} committed {key} up to {high_watermark} in epoch"
                 f" {leading.leader_epoch}, but epoch {marks.epoch} began at {marks.start_offset}"
             )
-        if leading.leader_epoch == marks.epoch and high_watermark > marks.end_offset:
-            holders = tuple((one, self._crashes.get(one, 0)) for one in leading.isr)
-            marks.stretches.append(_Committed(marks.end_offset, high_watermark, holders))
-            marks.end_offset = high_watermark
+        if leading.leader_epoch == marks.epoch:
+            marks.end_offset = max(marks.end_offset, high_watermark)
+            if marks.crashed:
+                marks.crashed = {one: None for one in marks.crashed if one in leading.isr}
+            for one in leading.isr:
+                if one not in marks.crashed:
+                    marks.held[one] = high_watermark
 
     def _begins(self, replica: Partition, epoch: int, start_offset: int, marks: _Marks) -> None:
         """A leader whose log ends below what is committed is excused only if nobody has it any more."""
-        while marks.stretches and marks.stretches[-1].end > start_offset:
-            stretch = marks.stretches.pop()
-            survivors = [one for one, crashes in stretch.holders if self._crashes.get(one, 0) == crashes]
-            if survivors:
+        for one, offset in marks.held.items():
+            if offset > start_offset:
                 raise Violation(
                     f"broker {replica.broker_id} leads {replica.key} in epoch {epoch} from offset"
-                    f" {start_offset}, but everything below {stretch.end} was committed, and broker"
-                    f" {survivors[0]} has it"
+                    f" {start_offset}, but everything below {offset} was committed, and broker {one} has it"
                 )
-            begin = max(stretch.begin, start_offset)
-            loss = Loss(replica.key.topic, replica.key.partition_id, begin, stretch.end)
+        if start_offset < marks.end_offset:
+            key = replica.key
+            loss = Loss(key.topic, key.partition_id, start_offset, marks.end_offset)
             self.losses.append(loss)
             self._when_lost(loss)
-            if stretch.begin < start_offset:
-                marks.stretches.append(_Committed(stretch.begin, start_offset, stretch.holders))
         marks.epoch, marks.start_offset = epoch, start_offset
         marks.end_offset = min(marks.end_offset, start_offset)
