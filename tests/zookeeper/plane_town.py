@@ -44,6 +44,7 @@ class Clerk:
         self.controller_epoch = 0
         self.refused = 0
         self.cannot_delete = False
+        self.lost: set = set()  # replicas on a disk that failed
         options.setdefault("session_timeout_ms", SESSION_MS)
         options.setdefault("controlled_shutdown_retry_backoff_ms", 50)
         self.plane = ZooKeeperPlane(
@@ -138,7 +139,12 @@ class Clerk:
                 LeaderAndIsrResponse.TopicError(
                     topic_id=topic.topic_id,
                     partition_errors=[
-                        LeaderAndIsrPartitionError(partition_index=one.partition_index, error_code=0)
+                        LeaderAndIsrPartitionError(
+                            partition_index=one.partition_index,
+                            error_code=ErrorCode.KAFKA_STORAGE_ERROR
+                            if (topic.topic_name, one.partition_index) in self.lost
+                            else 0,
+                        )
                         for one in topic.partition_states
                     ],
                 )

@@ -412,6 +412,7 @@ class Controller:
                 await move(office, key, target, image_of(office, [key[0]]))
             except ApiError as error:
                 _logger.warning("a reassignment is refused: %s", error)
+            if key not in office.context.moving:
                 await drop_reassignment(office, key)
 
     async def _elections_asked(self) -> None:

@@ -34,7 +34,10 @@ async def read_reassignments(office: Office) -> dict[Key, tuple[int, ...]]:
 
 async def drop_reassignment(office: Office, key: Key) -> None:
     """One of them is done, or cannot be."""
-    found: Content = await office.session.ask(Get(paths.REASSIGN_PARTITIONS))
+    try:
+        found: Content = await office.session.ask(Get(paths.REASSIGN_PARTITIONS))
+    except NoNode:
+        return
     try:
         moves = znodes.reassignments_in(paths.REASSIGN_PARTITIONS, found.data)
     except MalformedZnode:

@@ -20,7 +20,7 @@ from quorate.metadata.image import ClusterImage
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.zookeeper import paths
 from quorate.zookeeper.context import Key, Topic
-from quorate.zookeeper.errors import BadVersion, MalformedZnode, NoNode, ZooKeeperError
+from quorate.zookeeper.errors import BadVersion, MalformedZnode, ZooKeeperError
 from quorate.zookeeper.jute import Content, Get, Set, Stat
 from quorate.zookeeper.leader_choice import Choice, for_reassignment
 from quorate.zookeeper.legacy_requests import drop_reassignment
@@ -72,6 +72,9 @@ async def move(office: Office, key: Key, target: Sequence[int], image: ClusterIm
     context.assign(key, before.moving_to(target))
     await write_topic(office, topic)
     await _stop(office, key, dropped)
+    if key not in context.moving:
+        await _arrive(office, key, target)  # the same replicas in another order
+        return
     _logger.info("reassignment begins partition=%s-%d from=%s to=%s", *key, before.original, tuple(target))
     await go_on(office, [key], is_beginning=True)
 
@@ -186,7 +189,5 @@ async def _drop_from_legacy_node(office: Office, key: Key) -> None:
     """Moves that were asked for by a znode leave it when they are done; the node goes with the last."""
     try:
         await drop_reassignment(office, key)
-    except NoNode:
-        return
     except ZooKeeperError as error:
         _logger.warning("%s", error)
