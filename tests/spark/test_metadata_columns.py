@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from histories import History, batch_of, batches_of, encoded, histories
 from quorate.metadata import records as r
@@ -24,7 +26,7 @@ from quorate.protocol.types import Uuid
 from quorate.raft.records import LeaderChangeMessage, SnapshotHeaderRecord
 from quorate.spark.metadata_columns import Place, decode_batches, record_batch
 from quorate.spark.record_json import UNKNOWN_TAGS, fields_of, json_name
-from quorate.spark.schemas import RECORDS, arrow_schema
+from quorate.spark.schemas import EVENTS, GROUP_RECORDS, PROBLEMS, RECORDS, arrow_schema
 
 CLUSTER = "cluster-1"
 
@@ -261,3 +263,8 @@ def test_many_batches_of_one_record_each_are_read_together() -> None:
 
     assert isinstance(found, pa.RecordBatch)
     assert found.column("offset").to_pylist() == list(range(500))
+
+
+@pytest.mark.parametrize("table", [RECORDS, GROUP_RECORDS, EVENTS, PROBLEMS])
+def test_what_we_declare_for_arrow_is_what_spark_expects(table: StructType) -> None:
+    assert to_arrow_schema(table, timezone="UTC").equals(arrow_schema(table))

@@ -90,7 +90,7 @@ class _Value(NamedTuple):
     version: int | None
     committed_offset: int | None
     fields: str | None
-    problem: str | None = None
+    other_type: str | None = None  # than its key says
 
 
 def group_record_batch(
@@ -111,7 +111,7 @@ def group_record_batch(
         for name, column in zip(_KEY_COLUMNS, _columns(decoded), strict=True)
     }
     said = _values(values, numbers, decoded)
-    types = pc.if_else(said["is_malformed"], pa.scalar(MALFORMED), about["type"])
+    types = pc.coalesce(said["other_type"], about["type"])
     columns = {
         **about,
         "cluster_id": pa.repeat(pa.scalar(place.cluster_id), len(keys)),
@@ -177,7 +177,7 @@ def _values(values: pa.Array, numbers: NDArray[Any], keys: list[_Key]) -> dict[s
         "version": pa.array(rows["version"].astype(np.int32)),
         "committed_offset": pa.array(rows["offset"].astype(np.int64)),
         "fields": _plain_json(rows),
-        "is_malformed": pa.repeat(pa.scalar(False), len(plain)),
+        "other_type": pa.nulls(len(plain), pa.string()),
     }
     if len(plain) == count:
         return fixed
@@ -193,7 +193,7 @@ def _values(values: pa.Array, numbers: NDArray[Any], keys: list[_Key]) -> dict[s
         "version": pa.array([one.version for one in decoded], pa.int32()),
         "committed_offset": pa.array([one.committed_offset for one in decoded], pa.int64()),
         "fields": pa.array([one.fields for one in decoded], pa.string()),
-        "is_malformed": pa.array([one.problem is not None for one in decoded], pa.bool_()),
+        "other_type": pa.array([one.other_type for one in decoded], pa.string()),
     }
     order = np.empty(count, np.int64)
     order[plain] = np.arange(len(plain))
@@ -248,9 +248,12 @@ def _value_of(key: _Key | None, value: bytes | None) -> _Value:
         return _Value(None, None, dumps({"base64": raw}))
     try:
         (version,) = _INT16.unpack_from(value)
+        if version not in key.value_class.__versions__:
+            content = {"type": key.kind, "reason": f"version {version} is not known", "base64": raw}
+            return _Value(version, None, dumps(content), UNKNOWN)
         read = codec.decode(key.value_class, version, memoryview(value)[2:])
     except _WHY_NOT as error:
-        return _Value(None, None, dumps({"reason": str(error), "base64": raw}), str(error))
+        return _Value(None, None, dumps({"reason": str(error), "base64": raw}), MALFORMED)
     committed = read.offset if isinstance(read, OffsetCommitValue) else None
     return _Value(version, committed, dumps(fields_of(read, version)))
 

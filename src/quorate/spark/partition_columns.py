@@ -14,10 +14,9 @@ from quorate.metadata.partition_records import Rectangle
 from quorate.metadata.records import PartitionChangeRecord, PartitionRecord
 from quorate.metadata.shapes import ABSENT, ChangeShape
 from quorate.protocol.types import Uuid
+from quorate.spark.schemas import ARROW_IDS
 
 __all__ = ["rectangle_columns"]
-
-_IDS: Final = pa.list_(pa.int32())
 
 # JSON in pieces: what is the same in every row is a str, what is not is a column of strings.
 _Pieces = list[str | pa.Array]
@@ -41,7 +40,7 @@ class _Columns:
         if isinstance(shape, ChangeShape):
             declared, json = PartitionChangeRecord.__name__, self._change_json(shape)
             leader = self._number("leader") if shape.has_leader else pa.nulls(count, pa.int32())
-            replicas = pa.nulls(count, _IDS)
+            replicas = pa.nulls(count, ARROW_IDS)
         else:
             declared, json = PartitionRecord.__name__, self._partition_json()
             leader, replicas = self._number("leader"), self._lists("replicas", shape.replicas)
@@ -127,10 +126,10 @@ class _Columns:
 
     def _lists(self, name: str, length: int) -> pa.Array:
         if length == ABSENT:
-            return pa.nulls(self._count, _IDS)
+            return pa.nulls(self._count, ARROW_IDS)
         bounds = np.arange(self._count + 1, dtype=np.int32) * length
         values = np.ascontiguousarray(self._rectangle.ids(name)).reshape(-1)
-        return pa.ListArray.from_arrays(pa.array(bounds), pa.array(values, pa.int32()))
+        return pa.ListArray.from_arrays(pa.array(bounds), pa.array(values, pa.int32()), type=ARROW_IDS)
 
     def _ids(self, name: str) -> _Pieces:
         """An array of broker ids as JSON. Distinct ones are few: each is written once."""

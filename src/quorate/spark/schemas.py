@@ -20,7 +20,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-__all__ = ["EVENTS", "GROUP_RECORDS", "PROBLEMS", "RECORDS", "arrow_schema"]
+__all__ = ["ARROW_IDS", "EVENTS", "GROUP_RECORDS", "PROBLEMS", "RECORDS", "arrow_schema"]
 
 _TEXT: Final = StringType()
 _INT: Final = IntegerType()
@@ -112,20 +112,23 @@ PROBLEMS: Final = StructType(
     ]
 )
 
+ARROW_IDS: Final = pa.list_(pa.field("element", pa.int32(), nullable=False))
 _ARROW: Final[dict[DataType, pa.DataType]] = {
     _TEXT: pa.string(),
     _INT: pa.int32(),
     _LONG: pa.int64(),
     _TIME: pa.timestamp("us", tz="UTC"),
     _FLAG: pa.bool_(),
-    _IDS: pa.list_(pa.int32()),
+    _IDS: ARROW_IDS,
 }
 
 
 def arrow_schema(table: StructType) -> pa.Schema:
-    """The same table for Arrow.
+    """The same table for Arrow, to the letter: Spark compares the two.
 
     >>> arrow_schema(PROBLEMS).field("offset").type
     DataType(int64)
     """
-    return pa.schema([pa.field(one.name, _ARROW[one.dataType]) for one in table.fields])
+    return pa.schema(
+        [pa.field(one.name, _ARROW[one.dataType], nullable=one.nullable) for one in table.fields]
+    )
