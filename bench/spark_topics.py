@@ -31,10 +31,10 @@ from quorate.testing import Cluster
 
 __all__ = ["section"]
 
-ROUNDS = 4
+ROUNDS = 3
 PARTITIONS = 2
 # A value's bytes, how many of them, and what they are called.
-SIZES = ((100, 2_000_000, "100 B"), (1000, 400_000, "1 KB"))
+SIZES = ((100, 1_000_000, "100 B"), (1000, 200_000, "1 KB"))
 POLL_MESSAGES = 10_000
 
 
