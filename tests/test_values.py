@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from quorate.values import dataclass
+from quorate.values import compile_constructors, dataclass
 
 Decorator = Any
 
@@ -191,3 +191,17 @@ def test_a_subclass_without_decorator_has_the_same_init() -> None:
     assert (more.x, more.y) == (1, 2)
     with pytest.raises(dataclasses.FrozenInstanceError):
         more.x = 2  # type: ignore[misc]
+
+
+def test_constructors_can_be_compiled_before_they_are_called() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Early:
+        x: int
+
+    before = Early.__init__
+    compile_constructors()
+    assert Early.__init__ is not before
+    assert Early(1).x == 1
+    assert before is not Early.__init__
+    before(other := Early(2), 3)  # whoever has kept it may call it
+    assert other.x == 3

@@ -18,7 +18,7 @@ from functools import partial
 from reprlib import recursive_repr
 from typing import TYPE_CHECKING, Any, Final
 
-__all__ = ["dataclass"]
+__all__ = ["compile_constructors", "dataclass"]
 
 _OPTIONS: Final = frozenset({"frozen", "slots", "kw_only", "eq", "repr"})
 
@@ -80,15 +80,31 @@ def _defined(
     return made  # type: ignore[no-any-return]
 
 
+_waiting: list[Callable[[], Any]] = []  # the constructors, compiled or not
+
+
+def compile_constructors() -> None:
+    """Compiles what would be compiled when it is called for the first time: for a process that is to be
+    forked, so that its children have it in common."""
+    while _waiting:
+        _waiting.pop()()
+
+
 def _compiled_later(cls: Any, name: str, compile_it: Callable[[], Any]) -> Any:
     """A method that is compiled when it is called for the first time, and then called."""
 
-    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        compiled = compile_it()
-        compiled.__qualname__ = f"{cls.__qualname__}.{name}"
-        setattr(cls, name, compiled)
-        return compiled(self, *args, **kwargs)
+    def replaced() -> Any:
+        if vars(cls).get(name) is method:
+            compiled = compile_it()
+            compiled.__qualname__ = f"{cls.__qualname__}.{name}"
+            setattr(cls, name, compiled)
+        return vars(cls)[name]
 
+    def method(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return replaced()(self, *args, **kwargs)
+
+    if name == "__init__":
+        _waiting.append(replaced)
     return method
 
 

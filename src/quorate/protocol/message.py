@@ -30,6 +30,7 @@ __all__ = [
     "Struct",
     "field",
     "version_range",
+    "write_constructor",
 ]
 
 VERSION_MAX: Final = 0x7FFF
@@ -254,10 +255,14 @@ def _values_of(cls: type[Struct]) -> Callable[[object], Any]:
 
 def _construct_first(self: Struct, **values: Any) -> None:
     """The constructor of a class that has not been instantiated yet: writes the real one."""
-    cls = type(self)
-    constructor = _constructor(cls)
-    cls.__init__ = constructor  # type: ignore[method-assign]
-    constructor(self, **values)
+    write_constructor(type(self))
+    type(self).__init__(self, **values)
+
+
+def write_constructor(cls: type[Struct]) -> None:
+    """Writes the real constructor of a class, if that has not been done."""
+    if cls.__init__ is _construct_first:
+        cls.__init__ = _constructor(cls)  # type: ignore[method-assign]
 
 
 def _constructor(cls: type[Struct]) -> Callable[..., None]:

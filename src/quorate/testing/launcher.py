@@ -310,7 +310,7 @@ def main() -> None:
     from quorate.node.config import ConfigError
     from quorate.node.process import run
     from quorate.storage.errors import StorageError
-    from quorate.testing.warm import warm_up
+    from quorate.testing.warm import settle, warm_up
 
     wanted = json.loads(sys.argv[2] if len(sys.argv) > 2 else "{}")
     distribution: Distribution | None = None
@@ -323,8 +323,7 @@ def main() -> None:
     except (ConfigError, StorageError, NoDistributionError) as error:
         sys.exit(f"quorate: {error}")
     warm_up()
-    gc.collect()
-    gc.freeze()
+    settle()
     gc.enable()
     Launcher(plan, locked, run, distribution).run()
 
