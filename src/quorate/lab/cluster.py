@@ -6,9 +6,7 @@ topic; two groups that read it, one for each protocol; an auditor of what groups
 administrator of topics, and one of voters. After a start in peace come the faults; then everything heals, and
 the cluster must recover: every broker unfenced, every replica in sync and equal, every group done.
 
-What is promised is in `quorum_checks`, `replication_checks` and `group_checks`; here is what clients were
-told: what was acknowledged with acks=all is there once, at its offset, in the order of its writer, and a
-reader sees every offset once.
+What is promised is in `quorum_checks`, `replication_checks`, `delivery_checks` and `group_checks`.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ from quorate.lab.cluster_clients import (
     administrate,
     audit,
     be_a_member,
-    number_of,
     read,
     write,
 )
 from quorate.lab.cluster_faults import BROKERS, CLIENTS, controllers_of, draw_cluster_faults
+from quorate.lab.delivery_checks import DeliveryChecks
 from quorate.lab.faults import ACTIONS, Fault, heal_everything, schedule
 from quorate.lab.group_checks import GroupChecks, Place
 from quorate.lab.node_loop import NodeLoop
@@ -57,7 +55,6 @@ OFFSETS_PARTITIONS: Final = 2
 GROUPS: Final = {"classic": GroupProtocol.CLASSIC, "consumer": GroupProtocol.CONSUMER}
 START_NS: Final = 60 * SECOND
 RECOVERY_NS: Final = 180 * SECOND
-NOT_TOLD: Final = -1
 
 _SETTINGS: Final = {
     "controller.listener.names": "CONTROLLER",
@@ -112,14 +109,14 @@ def run_cluster(
             seed,
             world.trace.digest(),
             world.trace.steps,
-            sum(map(len, run.acknowledged)),
+            sum(map(len, run.deliveries.acknowledged)),
             len(run.quorum.leaders) + len(run.replication.leaders),
             violation,
             tuple(world.trace.all_lines()) if violation else (),
             simulated_ns=world.now_ns,
             checks=run.checks,
             faults=Counter(one.kind for one in chosen),
-            excused=run.excused,
+            excused=run.deliveries.excused,
         )
 
 
@@ -143,12 +140,8 @@ class ClusterRun:
         self.quorum = QuorumChecks(self.ids, self._committed)
         self.replication = ReplicationChecks(self._lost)
         self.groups = GroupChecks(world.is_running)
-        self.acknowledged: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]  # offsets by number
-        self.seen: list[dict[int, int]] = [{} for _ in range(PARTITIONS)]  # numbers by offset
-        self.excused = 0
+        self.deliveries = DeliveryChecks(PARTITIONS)
         self.is_over = False
-        self._lost_of: list[list[Loss]] = [[] for _ in range(PARTITIONS)]
-        self._number = -1
         self._is_formatted: set[str] = set()
         self._has_ended: set[str] = set()
         self._broken: Violation | None = None
@@ -197,7 +190,8 @@ class ClusterRun:
             world.start(name, self._client)
 
     def _has_begun(self) -> bool:
-        return all(self.acknowledged) and all(self.seen) and self._is_in_sync() and self._have_committed(0)
+        told = self.deliveries
+        return all(told.acknowledged) and all(told.seen) and self._is_in_sync() and self._have_committed(0)
 
     def _recover(self, deadline_ns: int) -> None:
         """Heals everything, starts whatever has ended, and lets the clients finish."""
@@ -276,38 +270,16 @@ class ClusterRun:
     def now_s(self) -> float:
         return self.world.now_ns / 1e9
 
-    def next_number(self) -> int:
-        self._number += 1
-        return self._number
-
-    def acknowledged_at(self, partition: int, number: int, offset: int) -> None:
-        self.acknowledged[partition][number] = offset
-
-    def saw(self, partition: int, offset: int, number: int) -> None:
-        seen = self.seen[partition]
-        if offset != len(seen) and not self._lost_of[partition]:
-            self._break(
-                Violation(f"a consumer was given offset {offset} of partition {partition} after {len(seen)}")
-            )
-        seen[offset] = number
-
-    def has_read_all(self) -> bool:
-        if not (self.is_over and {"writer1", "writer2"} <= self._has_ended):
-            return False
-        return all(
-            lost or len(seen) > max(acknowledged.values(), default=-1)
-            for seen, acknowledged, lost in zip(self.seen, self.acknowledged, self._lost_of, strict=True)
-        )
+    @property
+    def has_written_all(self) -> bool:
+        return self.is_over and {"writer1", "writer2"} <= self._has_ended
 
     def expect(self, check: Callable[[], None]) -> None:
         """Checks something in the middle of a step; what is broken is raised after it."""
         try:
             check()
         except Violation as violation:
-            self._break(violation)
-
-    def _break(self, violation: Violation) -> None:
-        self._broken = self._broken or violation
+            self._broken = self._broken or violation
 
     async def end(self, name: str) -> None:
         self._has_ended.add(name)
@@ -325,7 +297,7 @@ class ClusterRun:
             " every broker that had them has crashed",
         )
         if loss.topic == TOPIC:
-            self._lost_of[loss.partition_id].append(loss)
+            self.deliveries.lost[loss.partition_id].append(range(loss.begin, loss.end))
         elif loss.topic == OFFSETS:
             self.groups.is_tainted = True
 
@@ -421,7 +393,7 @@ class ClusterRun:
                 and {one.high_watermark for one in self._replicas(TOPIC, partition).values()} == ends
                 for partition in range(PARTITIONS)
             )
-            and (any(self._lost_of) or self._have_committed())
+            and (any(self.deliveries.lost) or self._have_committed())
         )
 
     def _check_end(self) -> None:
@@ -430,35 +402,7 @@ class ClusterRun:
             logs = {name: _stored(replica) for name, replica in self._replicas(TOPIC, partition).items()}
             if len(set(logs.values())) != 1:
                 raise Violation(f"the replicas of partition {partition} differ")
-            values = _values(next(iter(logs.values())))
-            self._check_log(partition, values)
-
-    def _check_log(self, partition: int, values: dict[int, bytes]) -> None:
-        numbers = {offset: number_of(value) for offset, value in values.items()}
-        offsets = {number: offset for offset, number in numbers.items()}
-        lost = self._lost_of[partition]
-        for number, offset in self.acknowledged[partition].items():
-            if number not in offsets and any(one.begin <= offset < one.end for one in lost):
-                self.excused += 1
-                continue
-            # Of a repetition that a broker does not remember the offset is not told.
-            if number not in offsets or offset not in (NOT_TOLD, offsets[number]):
-                raise Violation(
-                    f"record {number} was acknowledged at offset {offset} of partition {partition},"
-                    f" where {numbers.get(offset)} is"
-                )
-        if len(offsets) != len(numbers):
-            raise Violation(f"a record is twice in partition {partition}")
-        if lost:
-            return
-        if any(numbers.get(offset) != number for offset, number in self.seen[partition].items()):
-            raise Violation(f"what was read of partition {partition} is not what is there")
-        last: dict[bytes, int] = {}
-        for value in values.values():
-            writer, _, number_text = value.rpartition(b" ")
-            if int(number_text) < last.get(writer, -1):
-                raise Violation(f"records of {writer.decode()} in partition {partition} are out of order")
-            last[writer] = int(number_text)
+            self.deliveries.check_log(partition, _values(next(iter(logs.values()))))
 
     def states(self) -> str:
         parts = []

@@ -20,6 +20,7 @@ from quorate.client.group_offsets import Committed, committed_offsets
 from quorate.client.membership import MembershipSettings
 from quorate.client.metadata import TopicPartition
 from quorate.client.producer import Delivered, Producer, ProducerSettings
+from quorate.lab.delivery_checks import DeliveryChecks, number_of
 from quorate.lab.group_checks import GroupChecks, Place
 from quorate.net.connections import Backoff
 from quorate.node.host import Host
@@ -43,16 +44,15 @@ class Run(Protocol):
 
     bootstrap: Sequence[tuple[str, int]]
     partitions: int
+    deliveries: DeliveryChecks
     groups: GroupChecks
 
     @property
     def now_s(self) -> float: ...
     @property
     def is_over(self) -> bool: ...
-    def next_number(self) -> int: ...
-    def acknowledged_at(self, partition: int, number: int, offset: int) -> None: ...
-    def saw(self, partition: int, offset: int, number: int) -> None: ...
-    def has_read_all(self) -> bool: ...
+    @property
+    def has_written_all(self) -> bool: ...
     def expect(self, check: Callable[[], None]) -> None: ...
     async def end(self, name: str) -> None: ...
 
@@ -70,7 +70,7 @@ async def write(host: Host, run: Run) -> None:
             me = f"{host.name}.{host.random.randrange(1 << 30)}"
             while not run.is_over:
                 await asyncio.sleep(host.random.expovariate(RECORDS_PER_S))
-                number = run.next_number()
+                number = run.deliveries.next_number()
                 partition = number % run.partitions
                 value = f"{me} {number}".encode()
                 receipt = await producer.send(TOPIC, value, partition=partition)
@@ -93,26 +93,23 @@ async def _create_topic(cluster: Cluster, partitions: int) -> None:
 
 def _delivered(run: Run, partition: int, number: int, receipt: asyncio.Future[Delivered]) -> None:
     if not receipt.cancelled() and receipt.exception() is None:
-        run.acknowledged_at(partition, number, receipt.result().offset)
+        run.deliveries.acknowledged_at(partition, number, receipt.result().offset)
 
 
 async def read(host: Host, run: Run) -> None:
     """Every record of the topic from the beginning, once and in order."""
     async with _cluster(host, run) as cluster, Fetcher(cluster, FetcherSettings(backoff=_BACKOFF)) as fetcher:
         fetcher.assign({(TOPIC, partition): 0 for partition in range(run.partitions)})
-        while not run.has_read_all():
+        while not (run.has_written_all and run.deliveries.has_read_all()):
             try:
                 found = await fetcher.fetch(timeout_ms=1000)
             except (ApiError, Unavailable):
                 continue
             for some in found:
                 for record in some.records():
-                    run.saw(some.partition, record.offset, number_of(record.value))
+                    number = number_of(record.value)
+                    run.expect(partial(run.deliveries.saw, some.partition, record.offset, number))
     await run.end(host.name)
-
-
-def number_of(value: bytes | None) -> int:
-    return int((value or b"").rpartition(b" ")[2])
 
 
 async def be_a_member(host: Host, run: Run, group: str, protocol: GroupProtocol) -> None:
