@@ -36,14 +36,14 @@ class HeldSyncs:
         self._may_sync = asyncio.Event()
         self._may_sync.set()
         self.count_held = 0
-        real_fsync = files._RealFile.fsync
+        real_fsync = files.RealFile.fsync
 
         async def fsync(file):
             self.count_held += not self._may_sync.is_set()
             await self._may_sync.wait()
             await real_fsync(file)
 
-        monkeypatch.setattr(files._RealFile, "fsync", fsync)
+        monkeypatch.setattr(files.RealFile, "fsync", fsync)
 
     def hold(self):
         self._may_sync.clear()

@@ -167,7 +167,7 @@ class Node:
             routes.append(self.controller.admin_routes)
         routes.append(ReadyRoutes(config.node_id, self.why_not_ready))
         if self._gate is not None:
-            routes.append(LabRoutes(self._gate))
+            routes.append(LabRoutes(self._gate, self._host.files))
         admin = AdminEndpoint(self._host, config.metadata_directory, JoinedRoutes(*routes))
         await admin.start(*config["quorate.admin.listener"])
         closing.push_async_callback(admin.close)

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from socket import socket
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ from quorate.node.host import Host, real_host
 from quorate.node.logs import set_up as set_up_logs
 from quorate.node.node import Node, NodeFailed
 from quorate.storage.errors import StorageError
+from quorate.storage.troubled_files import TroubledFiles
 
 if TYPE_CHECKING:
     from quorate.node.zookeeper_node import ZooKeeperNode
@@ -79,6 +81,8 @@ async def _run(config: NodeConfig, opened: dict[str, socket]) -> None:
         )
     with ThreadPoolExecutor(_DISK_THREADS, "disk") as executor:
         host = real_host(f"{config.node_id}", executor, files_max, opened)
+        if config["quorate.lab.enabled"]:
+            host = replace(host, files=TroubledFiles(executor, files_max))
         node = make_node(host, config, stopwatch=time.perf_counter)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):

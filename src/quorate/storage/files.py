@@ -32,6 +32,7 @@ __all__ = [
     "Files",
     "MeasuresSpace",
     "ReadOnlyFiles",
+    "RealFile",
     "RealFiles",
     "RemovesDirectories",
     "Space",
@@ -158,7 +159,7 @@ async def replace_file(files: Files, path: str, data: bytes) -> None:
 
 def descriptor_of(file: File) -> int | None:
     """What the operating system calls an open file, for `sendfile`; None if it knows nothing of it."""
-    return file.descriptor if isinstance(file, _RealFile) else None
+    return file.descriptor if isinstance(file, RealFile) else None
 
 
 class RealFiles:
@@ -183,7 +184,7 @@ class RealFiles:
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return _RealFile(path, os.open(path, flags, 0o644), self._executor, self._open_files)
+        return RealFile(path, os.open(path, flags, 0o644), self._executor, self._open_files)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
@@ -219,7 +220,7 @@ class RealFiles:
 
     def lock(self, path: str) -> File | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        file = _RealFile(path, descriptor, self._executor, self._open_files)
+        file = RealFile(path, descriptor, self._executor, self._open_files)
         try:
             _lock(file.descriptor)
         except (BlockingIOError, PermissionError):
@@ -234,7 +235,7 @@ class ReadOnlyFiles(RealFiles):
     def open(self, path: str, *, create: bool = False) -> File:
         assert not create, "who only looks makes no files"
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        return _RealFile(path, descriptor, self._executor, self._open_files)
+        return RealFile(path, descriptor, self._executor, self._open_files)
 
 
 def _lock(descriptor: int) -> None:
@@ -250,7 +251,9 @@ def _lock(descriptor: int) -> None:
     fcntl.fcntl(descriptor, fcntl.F_OFD_SETLK, _RECORD_LOCK.pack(fcntl.F_WRLCK, *everything, 0))
 
 
-class _RealFile:
+class RealFile:
+    """An open file of this machine."""
+
     __slots__ = ("_executor", "_open_files", "_size", "descriptor", "path")
 
     def __init__(self, path: str, descriptor: int, executor: Executor | None, open_files: set[int]) -> None:
