@@ -10,7 +10,8 @@ from seeds import outcomes_of_seeds
 from quorate.lab.quorum import draw_quorum_faults, run_quorum
 from quorate.lab.world import SECOND
 
-SECONDS = float(os.environ.get("QUORATE_SIMULATION_SECONDS", "170"))
+# In a soak, a third of what whole clusters get.
+SECONDS = float(os.environ.get("QUORATE_SIMULATION_SECONDS", "510")) / 3
 FIRST_SEED = int(os.environ.get("QUORATE_SIMULATION_SEED", "1"))
 DURATION_NS = 60 * SECOND
 

@@ -1,0 +1,268 @@
+"""Rules of controllers, brokers and coordinators are taken out one at a time: simulated clusters must notice.
+
+A test of the tests: checkers that notice nothing prove nothing. Each mutation has a seed that is tried first,
+because it is known to notice; if the simulation changes, the next ones are tried too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+from quorate.broker import coordinators, partition
+from quorate.broker.handlers import produce
+from quorate.broker.leadership import Leadership
+from quorate.controller import alter_partition, bulk_election, fencing
+from quorate.controller.bulk_election import Consequences
+from quorate.coordinator import classic, consumer_reconciliation
+from quorate.lab.cluster import run_cluster
+from quorate.lab.faults import Fault
+from quorate.lab.world import SECOND
+from quorate.raft import election
+from quorate.raft.following import Following
+from quorate.raft.voters import VoterSet
+from quorate.storage import producer_states
+
+pytestmark = pytest.mark.simulation
+
+SEEDS_MAX = 12
+DURATION_NS = 15 * SECOND
+
+Mutate = Callable[[], None]
+
+
+class Mutation(NamedTuple):
+    break_it: Mutate
+    first_seed: int
+    faults: list[Fault] | None  # instead of those of the seed
+
+
+MUTATIONS: list[Mutation] = []
+
+
+def mutation(first_seed: int = 1, faults: list[Fault] | None = None) -> Callable[[Mutate], Mutate]:
+    def register(break_it: Mutate) -> Mutate:
+        MUTATIONS.append(Mutation(break_it, first_seed, faults))
+        return break_it
+
+    return register
+
+
+def at(seconds: float, kind: str, *args: Any) -> Fault:
+    return Fault(int(seconds * SECOND), kind, args)
+
+
+@pytest.mark.parametrize("one", MUTATIONS, ids=lambda one: one.break_it.__name__)
+def test_a_missing_rule_is_noticed(one: Mutation, record_property):
+    """In a process of its own, which is then thrown away with its broken rule."""
+    context = multiprocessing.get_context("fork")
+    receiving, sending = context.Pipe(duplex=False)
+    process = context.Process(target=_look, args=(one, sending))
+    process.start()
+    sending.close()
+    try:
+        seed, violation = receiving.recv()
+    finally:
+        process.join()
+    assert violation is not None, f"{SEEDS_MAX} seeds did not notice: {one.break_it.__doc__}"
+    record_property("figure", f"mutation {one.break_it.__name__}: seed {seed}: {violation[:90]}")
+
+
+def _look(one: Mutation, sending: Any) -> None:
+    one.break_it()
+    for seed in range(one.first_seed, one.first_seed + SEEDS_MAX):
+        violation = run_cluster(seed, DURATION_NS, one.faults).violation
+        if violation is not None:
+            sending.send((seed, violation))
+            return
+    sending.send((-1, None))
+
+
+def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> None:
+    original = getattr(owner, name)
+    setattr(owner, name, lambda *args, **kwargs: wrapper(original, *args, **kwargs))
+
+
+# The quorum
+
+
+@mutation()
+def every_log_is_good_enough_for_a_vote() -> None:
+    """Voters do not ask whether a candidate has what is committed."""
+    election.is_log_up_to_date = lambda *_: True
+
+
+@mutation()
+def one_of_three_is_a_majority() -> None:
+    """Leaders are elected, and records committed, by too few."""
+    VoterSet.majority = property(lambda self: max(1, len(self.voters) // 2))  # type: ignore[assignment]
+
+
+@mutation()
+def a_vote_is_given_twice() -> None:
+    """A voter gives its vote of an epoch to everybody who asks."""
+    election._is_same_candidate = lambda *_: True
+
+
+@mutation()
+def controllers_keep_what_their_leader_does_not_have() -> None:
+    """A follower of the metadata log does not cut off what is not in its leader's."""
+    Following._truncate = lambda *_: None  # type: ignore[method-assign]
+
+
+# The controller
+
+
+@mutation()
+def a_fenced_broker_goes_on_leading() -> None:
+    """Fencing changes nothing but the registration."""
+
+    def fence(original: Any, situation: Any, broker_id: int) -> Consequences:
+        found = original(situation, broker_id)
+        found.records = found.records[-1:]
+        return found
+
+    wrapped(fencing, "fence", fence)
+    from quorate.controller import heartbeats
+
+    if hasattr(heartbeats, "fence"):
+        heartbeats.fence = fencing.fence
+
+
+@mutation()
+def anybody_alive_may_lead() -> None:
+    """Elections do not ask who is in sync."""
+
+    def elect(_original: Any, self: Any) -> Any:
+        elected = bulk_election._lowest(self.acceptable & ~self.leaving)
+        return elected, np.zeros(len(elected), bool)
+
+    wrapped(bulk_election._Ballot, "_elect", elect)
+
+
+@mutation()
+def old_proposals_are_granted() -> None:
+    """The controller does not compare the epochs of a proposed ISR."""
+    alter_partition._outdated = lambda *_: None
+
+
+@mutation()
+def whoever_was_proposed_is_in_sync() -> None:
+    """The controller does not ask whether a proposed replica is alive, and the same process as before."""
+    alter_partition._ineligible = lambda *_: None
+
+
+@mutation()
+def every_broker_claims_to_have_left_in_order() -> None:
+    """A broker that comes back after a power loss is still counted on for what it lost."""
+
+    fencing.clear_way = lambda *_, **__: Consequences()
+
+
+# The broker
+
+
+@mutation()
+def what_is_written_is_committed() -> None:
+    """The high watermark does not wait for followers."""
+
+    def advance(self: Leadership, end_offset: int, *_: Any) -> bool:
+        has_moved, self.high_watermark = (
+            end_offset > self.high_watermark,
+            max(self.high_watermark, end_offset),
+        )
+        return has_moved
+
+    Leadership.advance = advance  # type: ignore[method-assign]
+
+
+@mutation()
+def producers_are_answered_at_once() -> None:
+    """acks=all does not wait for anybody."""
+    produce._not_committed = lambda _: []
+
+
+@mutation()
+def repetitions_are_appended_again() -> None:
+    """A leader forgets what idempotent producers have sent."""
+    producer_states.ProducerStates.check = lambda *_: None  # type: ignore[method-assign]
+    producer_states.ProducerDraft.check = lambda *_: None  # type: ignore[attr-defined]
+
+
+@mutation()
+def followers_keep_what_their_leader_does_not_have() -> None:
+    """A follower does not cut off what is not in its leader's log."""
+
+    async def cut_off(self: Any, _epoch: int, end_offset: int) -> None:
+        await self.truncate_to(max(end_offset, self.log.end_offset))
+
+    partition.Partition.cut_off = cut_off  # type: ignore[method-assign]
+
+
+@mutation()
+def anybody_may_fetch_in_any_epoch() -> None:
+    """A leader answers followers of an earlier or later epoch, and counts them."""
+    partition.Partition.check_epoch = lambda *_: None  # type: ignore[method-assign]
+
+
+@mutation()
+def a_follower_is_in_sync_when_it_is_near() -> None:
+    """A leader proposes followers that have not caught up."""
+
+    def fetched(self: Leadership, follower_id: int, offset: int, *rest: Any) -> None:
+        original_fetched(self, follower_id, max(offset, rest[-2]), *rest)
+
+    original_fetched = Leadership.fetched
+    Leadership.fetched = fetched  # type: ignore[method-assign]
+
+
+# The coordinator
+
+
+@mutation()
+def commits_are_answered_before_they_are_safe() -> None:
+    """A coordinator answers as soon as it has written, before anybody else has it."""
+
+    def flush(original: Any, self: Any) -> None:
+        steps = [] if self._batch is None else list(self._batch.steps)
+        for step in steps:
+            self._answer(step.answers)
+        original(self)
+
+    wrapped(coordinators.Hosted, "_flush", flush)
+
+
+@mutation()
+def a_new_coordinator_knows_nothing() -> None:
+    """Loading does not apply what is in the log."""
+    coordinators.Hosted._replay = lambda *_: 0  # type: ignore[method-assign]
+
+
+@mutation()
+def partitions_are_given_before_they_are_given_back() -> None:
+    """A member of a consumer group is given what another one still holds."""
+
+    def next_step(original: Any, member: Any, step: Any) -> Any:
+        object.__setattr__(step, "owner_of", lambda *_: None)
+        return original(member, step)
+
+    wrapped(consumer_reconciliation, "_next", next_step)
+    consumer_reconciliation.STEPS = dict(consumer_reconciliation.STEPS)
+
+
+@mutation()
+def generations_are_not_counted() -> None:
+    """A classic group begins anew with the number that it had."""
+    name = next(name for name, one in vars(classic).items() if hasattr(one, "begin_generation"))
+    owner = getattr(classic, name)
+
+    def begin(original: Any, self: Any, wall_ms: int) -> None:
+        before = self.generation
+        original(self, wall_ms)
+        self.generation = max(before, 1)
+
+    wrapped(owner, "begin_generation", begin)
