@@ -20,9 +20,10 @@ SECTIONS = (
     "simulation",
     "failover",
     "spark",
+    "spark-logs",
 )
 # Where a section is, if not in the module of its name.
-MODULES = {"spark": "spark_topics"}
+MODULES = {"spark": "spark_topics", "spark-logs": "spark_logs"}
 
 if sys.argv[1:2] == ["failover"] and sys.argv[2:]:
     importlib.import_module("bench.failover").main(sys.argv[2:])

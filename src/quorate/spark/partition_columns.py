@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -156,8 +157,13 @@ def _names(ids: Column) -> pa.Array:
     """Ids of 16 bytes as Kafka prints them; each distinct one is printed once."""
     ids = np.ascontiguousarray(ids)
     first, numbers = distinct(ids)
-    texts = [str(Uuid(bytes(one))) for one in ids[first].tolist()]
+    texts = [_text_of(one) for one in ids[first].tolist()]
     return pa.array(texts, pa.string()).take(pa.array(numbers))
+
+
+@lru_cache(1 << 16)
+def _text_of(raw: bytes) -> str:
+    return str(Uuid(raw))
 
 
 _KEY_BITS: Final = 63
