@@ -13,7 +13,7 @@ from typing import Final
 from quorate.cli.demo_proof import Claim, check_consumer, check_records
 from quorate.cli.demo_story import Story, wall_ms
 from quorate.cli.demo_telling import Telling
-from quorate.cli.demo_traffic import Traffic, create_topic, read_topic
+from quorate.cli.demo_traffic import Traffic, create_topic, elect_preferred_leaders, read_topic
 from quorate.cli.demo_watch import TIMEOUT_S, ClusterWatch
 from quorate.testing.control import Launched
 
@@ -112,6 +112,7 @@ def bring_broker_back(stage: Stage) -> None:
             stage.telling.say(f"unfenced after {_seconds(began)}, with broker epoch {epoch}")
             _wait_until_in_sync(stage)
             stage.telling.say(f"in sync with every leader after {_seconds(began)}")
+        _bring_leaders_home(stage)
         stage.claim(f"broker {node_id} has a higher epoch than before", holds=epoch > before)
 
 
@@ -143,6 +144,7 @@ def roll(stage: Stage) -> None:
         )
     stage.traffic.wait_until_written_everywhere(TIMEOUT_S)
     slowest_ms = stage.traffic.take_slowest_ms()
+    _bring_leaders_home(stage)
     others = {one: why for one, why in ways_out.items() if why != _SHUT_DOWN}
     stage.claim("every broker left by controlled shutdown", holds=not others, detail=str(others or ""))
     failed = stage.traffic.counts.failed - failed
@@ -206,6 +208,15 @@ def _wait_until_in_sync(stage: Stage) -> None:
     """Until no partition lacks a replica: only then may the next broker go."""
     what = "every replica to be in sync"
     stage.watch.wait(lambda: stage.watch.partitions()["under_replicated"] == 0, what)
+
+
+def _bring_leaders_home(stage: Stage) -> None:
+    """Whoever took over from a broker that left goes on leading, until somebody asks for this."""
+    with stage.story.step("elect-preferred") as step:
+        elect_preferred_leaders(stage.launched.state()["bootstrap_servers"])
+        step["leaders"] = leaders = {one: broker["leaders"] for one, broker in stage.watch.brokers().items()}
+    shares = ", ".join(f"{count} on broker {one}" for one, count in leaders.items())
+    stage.telling.say(f"preferred leaders lead again: {shares}")
 
 
 def _unless_zero(count: int) -> str:

@@ -6,11 +6,11 @@ Java machine beside it, and nothing of that belongs into the process that runs t
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Final
 
 from quorate.cli.demo_acts import Stage
@@ -21,7 +21,8 @@ __all__ = ["REPORT_FILE", "WAREHOUSE", "explain", "why_not"]
 WAREHOUSE: Final = "warehouse"
 REPORT_FILE: Final = "report.html"
 _LOG_FILE: Final = "pipeline.log"
-_TIMEOUT_S: Final = 600.0
+_PROGRESS: Final = re.compile(r" *[\d.]+ s  ")  # when, and what
+_QUORATE: Final = "from quorate.cli.start import main; main()"
 _NEEDED: Final = {
     "pyspark": "Spark is not installed: pip install 'quorate[spark]' brings it",
     "quorate.spark.pipeline": "this installation has no pipeline",
@@ -47,29 +48,37 @@ def explain(stage: Stage) -> None:
     warehouse, report = directory / WAREHOUSE, directory / REPORT_FILE
     began = time.monotonic()
     servers = stage.launched.state()["bootstrap_servers"]
-    for words in (
-        ("pipeline", "run", "--cluster", servers, "--warehouse", str(warehouse)),
-        ("report", "--warehouse", str(warehouse), "--out", str(report)),
+    is_done = _do(stage, "quorate pipeline run", "--cluster", servers, "--warehouse", str(warehouse)) and _do(
+        stage, "quorate report", "--warehouse", str(warehouse), "--output", str(report)
+    )
+    if is_done:
+        stage.claim("the report is written", holds=report.exists())
+        stage.telling.say(f"{report}, after {time.monotonic() - began:.0f} s")
+        stage.story.note({"warehouse": str(warehouse), "report": str(report)})
+
+
+def _do(stage: Stage, command: str, *options: str) -> bool:
+    """Runs a command of ours; whether it ended well. Its log has all that it says, the story its progress."""
+    log = stage.launched.directory / _LOG_FILE
+    words = [sys.executable, "-c", _QUORATE, *command.split()[1:], *options]
+    stage.telling.say(command)
+    with (
+        log.open("a", encoding="utf-8") as output,
+        subprocess.Popen(
+            words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+        ) as process,
     ):
-        if not _do(stage, words, directory / _LOG_FILE):
-            return
-    stage.telling.say(f"{report}, after {time.monotonic() - began:.0f} s")
-    stage.claim("the report is written", holds=report.exists())
-    stage.story.note({"warehouse": str(warehouse), "report": str(report)})
-
-
-def _do(stage: Stage, words: tuple[str, ...], log: Path) -> bool:
-    """Runs a command of ours; whether it ended well. What it says goes into a file."""
-    command = [sys.executable, "-m", "quorate.cli.start", *words]
-    with log.open("ab") as output, subprocess.Popen(command, stdout=output, stderr=output) as process:
+        assert process.stdout is not None
         try:
-            status = process.wait(_TIMEOUT_S)
+            for line in process.stdout:
+                output.write(line)
+                if _PROGRESS.match(line):
+                    stage.telling.say(line.rstrip())
         except BaseException:
             process.terminate()
-            process.wait()
             raise
-    name = f"quorate {' '.join(words[:2])}"
-    stage.claim(f"{name} ended well", holds=status == 0, detail="" if not status else f"status {status}")
+    status = process.returncode
+    stage.claim(f"{command} ended well", holds=status == 0, detail="" if not status else f"status {status}")
     if status:
         stage.telling.say(quoted(log))
     return status == 0

@@ -25,7 +25,7 @@ from quorate.client.producer import Delivered, Producer, ProducerSettings
 from quorate.protocol.errors import ApiError
 from quorate.testing.control import ClusterError, wait_until
 
-__all__ = ["GROUP", "Counts", "Traffic", "create_topic", "read_topic"]
+__all__ = ["GROUP", "Counts", "Traffic", "create_topic", "elect_preferred_leaders", "read_topic"]
 
 GROUP: Final = "demo"
 RECORDS_PER_S: Final = 600
@@ -163,9 +163,9 @@ class Traffic:
             await asyncio.sleep(_TICK_S)
 
     def _settled(self, number: int, sent_at: float, receipt: asyncio.Future[Delivered]) -> None:
+        error = None if receipt.cancelled() else receipt.exception()
         if self._is_given_up or receipt.cancelled():
             return
-        error = receipt.exception()
         if error is not None:
             self.failed[number] = str(error)
             return
@@ -206,6 +206,16 @@ def create_topic(bootstrap: str, topic: str, *, partitions: int, replicas: int, 
             await cluster.topic(topic)
 
     asyncio.run(create())
+
+
+def elect_preferred_leaders(bootstrap: str) -> None:
+    """Of all partitions, where another one leads."""
+
+    async def elect() -> None:
+        async with Cluster(bootstrap, client_id="demo") as cluster:
+            await Admin(cluster).elect_leaders()
+
+    asyncio.run(elect())
 
 
 def read_topic(bootstrap: str, topic: str, partitions: int, timeout_s: float) -> list[Found]:
