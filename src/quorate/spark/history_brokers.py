@@ -19,6 +19,8 @@ __all__ = [
     "broker_sessions",
     "broker_states",
     "controller_terms",
+    "says_fenced",
+    "says_shutting_down",
 ]
 
 FENCED: Final = "fenced"
@@ -99,8 +101,8 @@ def broker_changes(records: DataFrame) -> DataFrame:
         *_KEYS,
         fn.col("broker_epoch").alias("said_epoch"),
         last_known(fn.when(kind == _REGISTER, _registration()), order).alias("registration"),
-        last_known(_says_fenced(), order).alias("is_fenced"),
-        last_known(_says_shutting_down(), order).alias("is_shutting_down"),
+        last_known(says_fenced(), order).alias("is_fenced"),
+        last_known(says_shutting_down(), order).alias("is_shutting_down"),
         *[one for one in CHANGE if one != "is_gone"],
         (kind == _UNREGISTER).alias("is_gone"),
     )
@@ -141,7 +143,7 @@ def _registration() -> Column:
     )
 
 
-def _says_fenced() -> Column:
+def says_fenced() -> Column:
     """A registration says yes or no; a change says 1 for yes, -1 for no, and 0 or nothing if it says
     neither."""
     kind, said = fn.col("type"), _field("fenced")
@@ -153,7 +155,7 @@ def _says_fenced() -> Column:
     )
 
 
-def _says_shutting_down() -> Column:
+def says_shutting_down() -> Column:
     """Once a broker shuts down, only its next registration undoes that."""
     is_said = fn.coalesce(_field("inControlledShutdown").isin("true", "1"), fn.lit(False))
     return fn.when(fn.col("type") == _REGISTER, is_said).when(is_said, fn.lit(True))
