@@ -128,10 +128,13 @@ def test_groups_and_events_are_tables_too(spark: SparkSession, tmp_path: Path) -
     assert groups.count() == 0
 
 
-def test_fields_become_variants_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("option", "variant"), [("json", "parse_json(fields)"), ("variant", "fields")])
+def test_fields_are_variants_if_somebody_wants_that(
+    spark: SparkSession, tmp_path: Path, option: str, variant: str
+) -> None:
     copy_of(tmp_path, (0, EPOCH_1))
 
-    rows = read(spark, tmp_path).where("type = 'LeaderChange'").selectExpr("parse_json(fields) v")
+    rows = read(spark, tmp_path, fields=option).where("type = 'LeaderChange'").selectExpr(f"{variant} v")
 
     assert [row.leader for row in rows.selectExpr("v:leaderId::int leader").collect()] == [1]
 

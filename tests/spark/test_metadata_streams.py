@@ -92,6 +92,13 @@ def test_any_limit_gives_every_row_once(tmp_path: Path, rows: int) -> None:
     assert late.exists()
 
 
+def test_a_spark_that_does_not_say_where_it_is_is_given_all_at_first(tmp_path: Path) -> None:
+    copy_of(tmp_path, (0, [*EPOCH_1, *EPOCH_2, *EPOCH_3]))
+    restarted = stream_of(tmp_path, maxOffsetsPerTrigger="1")
+
+    assert restarted.latestOffset()["logs"][CLUSTER]["next"] == 8
+
+
 def test_available_now_ends_at_what_there_was(tmp_path: Path) -> None:
     copy_of(tmp_path, (0, [*EPOCH_1, *EPOCH_2]))
     stream = stream_of(tmp_path)

@@ -68,6 +68,7 @@ _CHECKED_FROM: Final = 21  # the checksum covers everything after itself
 
 _CODEC_MASK: Final = 0x07
 _CODEC_MAX: Final = int(Codec.ZSTD)  # an enum is several times as slow to compare with
+_CODECS: Final = tuple(Codec)  # and to look up
 _LOG_APPEND_TIME: Final = 0x08
 _TRANSACTIONAL: Final = 0x10
 _CONTROL: Final = 0x20
@@ -141,7 +142,7 @@ class BatchHeader(NamedTuple):
         number = self.attributes & _CODEC_MASK
         if number > _CODEC_MAX:
             raise _no_codec(self)
-        return Codec(number)
+        return _CODECS[number]
 
     @property
     def timestamp_type(self) -> TimestampType:

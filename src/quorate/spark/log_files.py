@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from quorate.protocol.batch import BatchHeader, batches, validate
+from quorate.protocol.batch import BatchHeader, validate
 from quorate.protocol.errors import ApiError
 from quorate.protocol.types import Buffer
 from quorate.spark.confirmation import agreed_end, confirmed_by_epoch, confirmed_by_majority, voters_of
@@ -157,22 +157,30 @@ def windows_of(path: str, position: int, size_bytes: int) -> Iterator[tuple[Buff
         while position < end:
             file.seek(position)
             window = file.read(min(size_bytes, end - position))
-            try:
-                headers = [validate(window, one.position) for one in batches(window)]
-            except ApiError as error:
-                raise _changed(path, position, error.message) from None
+            headers, reason = _whole_batches(window)
             if headers:
                 yield window, headers
                 position += headers[-1].end
                 size_bytes = _DECODE_BYTES
             elif len(window) < min(size_bytes, end - position) or size_bytes >= end - position:
-                raise _changed(path, position, "the file is shorter than it was")
+                text = f"{path} at byte {position} is not what it was when the work was planned: {reason}"
+                raise OSError(text)
             else:
                 size_bytes *= 2  # one batch that is larger than a window
 
 
-def _changed(path: str, position: int, reason: str) -> OSError:
-    return OSError(f"{path} at byte {position} is not what it was when the work was planned: {reason}")
+def _whole_batches(window: bytes) -> tuple[list[BatchHeader], str]:
+    """The batches at the beginning of some bytes, and why there are no more."""
+    headers: list[BatchHeader] = []
+    at = 0
+    try:
+        while at < len(window):
+            header = validate(window, at)
+            headers.append(header)
+            at = header.end
+    except ApiError as error:
+        return headers, error.message
+    return headers, "the file is shorter than it was"
 
 
 # Copies of one log

@@ -119,12 +119,15 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        begin = start["logs"] if start is not None else self._given or {}
+        begin = start["logs"] if start is not None else self._given
         source = self._opened()
-        ends = self._target if self._target is not None else source.ends(begin, is_confirmed_only=True)
-        self._given = self._limited(
-            source, begin, ends, rows_max(limit, self._options.max_offsets_per_trigger)
-        )
+        ends = self._target if self._target is not None else source.ends(begin or {}, is_confirmed_only=True)
+        if begin is None:
+            # Spark before 4.2 does not say where it is: what limits there are count from the next time on.
+            self._given = ends
+        else:
+            rows = rows_max(limit, self._options.max_offsets_per_trigger)
+            self._given = self._limited(source, begin, ends, rows)
         return {"logs": self._given}
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -139,6 +142,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         source = self._opened()
         begin, upto = start["logs"], end["logs"]
+        self._given = self._given or upto
         if any(log not in source.known for log in upto):
             source.ends(begin, is_confirmed_only=True)  # after a restart nobody has looked yet
         chunks: list[Any] = []

@@ -41,6 +41,7 @@ _WINDOW_BYTES: Final = 4 << 20
 _BATCH_BYTES_MAX: Final = 128 << 20  # what claims to be larger is damage
 _MAGIC: Final = 2
 _MAGIC_AT: Final = 16
+_ROWS_MAX: Final = 1 << 16
 _CACHED_MAX: Final = 4096
 
 
@@ -113,6 +114,7 @@ class _Scanner:
         self._descriptor = descriptor
         self._size_bytes = size_bytes
         self._rows: list[tuple[Any, ...]] = []
+        self._found: list[NDArray[Any]] = []  # the rows before those, in less memory
         self._damages: list[Damage] = []
 
     def scan(self, position: int, known: NDArray[Any]) -> FileScan:
@@ -122,7 +124,10 @@ class _Scanner:
             if not taken_bytes:
                 taken_bytes = self._skip(position, window, known)
             position += taken_bytes
-        found = np.concatenate([known, np.array(self._rows, BATCH)])
+            if len(self._rows) > _ROWS_MAX:
+                self._found.append(np.array(self._rows[:-1], BATCH))
+                del self._rows[:-1]
+        found = np.concatenate([known, *self._found, np.array(self._rows, BATCH)])
         return FileScan(self._path, self._size_bytes, found, tuple(self._damages))
 
     def _window(self, position: int) -> bytes:

@@ -39,6 +39,7 @@ class LogOptions:
     max_offsets_per_trigger: int | None = None
     fail_on_data_loss: bool = True
     pushdown: bool = False
+    has_variants: bool = False  # instead of JSON
 
 
 def read_log_options(options: Mapping[str, str]) -> LogOptions:
@@ -57,6 +58,9 @@ def read_log_options(options: Mapping[str, str]) -> LogOptions:
     include = given.get("include", ALL)
     if include not in (ALL, CONFIRMED, UNCONFIRMED):
         raise ValueError(f"option include={include!r}: allowed is {ALL}, {CONFIRMED}, {UNCONFIRMED}")
+    form = given.get("fields", "json")
+    if form not in ("json", "variant"):
+        raise ValueError(f"option fields={form!r}: allowed is json, variant")
     return LogOptions(
         paths=paths,
         cluster_id=given.get("clusterid"),
@@ -71,6 +75,7 @@ def read_log_options(options: Mapping[str, str]) -> LogOptions:
         max_offsets_per_trigger=_number(given, "maxOffsetsPerTrigger", 0) or None,
         fail_on_data_loss=_flag(given, "failOnDataLoss", default=True),
         pushdown=_flag(given, "pushdown", default=False),
+        has_variants=form == "variant",
     )
 
 

@@ -20,25 +20,32 @@ from quorate.spark.log_scan import ScanCache
 from quorate.spark.metadata_live import LiveChunk, LiveMetadata, read_live
 from quorate.spark.metadata_options import LogOptions, read_log_options
 from quorate.spark.schemas import RECORDS
+from quorate.spark.variants import as_variants, with_variants
 
 __all__ = ["reader", "schema", "stream_reader"]
 
 
-def schema(_options: Mapping[str, str]) -> StructType:
-    return RECORDS
+def schema(options: Mapping[str, str]) -> StructType:
+    return with_variants(RECORDS) if read_log_options(options).has_variants else RECORDS
 
 
 def reader(options: Mapping[str, str], _schema: StructType) -> DataSourceReader:
     read = read_log_options(options)
-    return (PushingLogReader if read.pushdown else LogReader)(read, _source_of, _read)
+    read_chunk = _read_variants if read.has_variants else _read
+    return (PushingLogReader if read.pushdown else LogReader)(read, _source_of, read_chunk)
 
 
 def stream_reader(options: Mapping[str, str], _schema: StructType) -> DataSourceStreamReader:
-    return LogStreamReader(read_log_options(options), _source_of, _read)
+    read = read_log_options(options)
+    return LogStreamReader(read, _source_of, _read_variants if read.has_variants else _read)
 
 
 def _read(chunk: Chunk | LiveChunk, types: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
     return read_live(chunk, types) if isinstance(chunk, LiveChunk) else read_chunk(chunk, types)
+
+
+def _read_variants(chunk: Chunk | LiveChunk, types: frozenset[str] | None) -> Iterator[pa.RecordBatch]:
+    return map(as_variants, _read(chunk, types))
 
 
 def _source_of(options: LogOptions) -> Source:
