@@ -48,7 +48,7 @@ class ApacheBrokers:
     def running(self) -> Set[int]:
         return self._running.keys()
 
-    def configure(self, broker_id: int, **changes: str | None) -> None:
+    def configure(self, broker_id: int, /, **changes: str | None) -> None:
         settings: Mapping[str, Any] = SETTINGS | {
             "listeners": f"PLAINTEXT://{HOST}:{self._cluster.port(broker_id)}",
             "log_dirs": str(self._cluster.directory(broker_id)),

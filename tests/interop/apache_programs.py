@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from apache_oracle import BUILD, PINNED, built, run
@@ -15,10 +16,10 @@ TIMEOUT_SECONDS = 60
 
 
 class ApachePrograms:
-    """The programs of the pinned release. Jars are kept in `build/apache/`."""
+    """The programs of a release, the pinned one if not another. Jars are kept in `build/apache/`."""
 
-    def __init__(self) -> None:
-        self._jars = built(BUILD / f"{PINNED}-programs", POM, _copy_dependencies)
+    def __init__(self, release: str = PINNED) -> None:
+        self._jars = built(BUILD / f"{release}-programs", POM, partial(_copy_dependencies, release))
 
     def command(self, main_class: str, *arguments: str, heap: str = "256m") -> list[str]:
         options = [
@@ -72,6 +73,6 @@ class ApachePrograms:
                 process.wait()
 
 
-def _copy_dependencies(directory: Path) -> None:
-    options = [f"-Dkafka.version={PINNED}", "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
+def _copy_dependencies(release: str, directory: Path) -> None:
+    options = [f"-Dkafka.version={release}", "-DincludeScope=runtime", f"-DoutputDirectory={directory}"]
     run(["mvn", "-q", "-B", "-f", str(POM), "dependency:copy-dependencies", *options])

@@ -199,12 +199,15 @@ def make_zookeeper_plan(
     check_ports(port, brokers)
     directory = directory.resolve()
     taken = _Ports(port)
-    ports = {one: taken.next_for_clients() for one in range(1, brokers + 1)}
-    count = zookeepers if zookeeper is None else 0
-    servers = plan_servers(directory, [(taken.any(), taken.any(), taken.any()) for _ in range(count)])
-    connect = zookeeper or ",".join(one.address for one in servers)
+    try:
+        ports = {one: taken.next_for_clients() for one in range(1, brokers + 1)}
+        count = zookeepers if zookeeper is None else 0
+        of_servers = [(taken.any(), taken.any(), taken.any()) for _ in range(count)]
+    finally:
+        taken.give_back()
+    connect = zookeeper or ",".join(f"{HOST}:{one}" for one, _, _ in of_servers)
     fast = {} if zookeeper else PRIVATE_ZOOKEEPER
-    nodes = []
+    files = []
     for node_id, node_port in ports.items():
         listeners = {"PLAINTEXT": f"{HOST}:{node_port}"}
         plan = NodePlan(node_id, ("broker",), node_port, listeners, directory / f"node-{node_id}")
@@ -218,11 +221,12 @@ def make_zookeeper_plan(
             "log.dirs": str(plan.data),
         }
         parse_config(str(plan.file), values)
+        files.append((plan, values))
+    servers = plan_servers(directory, of_servers)
+    for plan, values in files:
         plan.data.mkdir(parents=True, exist_ok=True)
         plan.file.write_text(format_properties(values), encoding="utf-8")
-        nodes.append(plan)
-    taken.give_back()
-    return Plan(directory, "", tuple(nodes), connect, tuple(servers))
+    return Plan(directory, "", tuple(plan for plan, _ in files), connect, tuple(servers))
 
 
 def obtain_plan(
