@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import typer
 
@@ -21,7 +21,7 @@ from quorate.lab.shrink import shrink
 from quorate.lab.story import Story
 from quorate.lab.world import SECOND
 
-__all__ = ["simulate_cluster", "simulate_quorum", "simulate_until_failure"]
+__all__ = ["read_faults", "simulate_cluster", "simulate_quorum", "simulate_until_failure", "write_events"]
 
 _SHRINK_RUNS_MAX = 60
 _LINES = 40
@@ -69,7 +69,7 @@ def simulate_cluster(
 ) -> bool:
     """Runs one seed and tells its story; whether every promise was kept."""
     duration_ns = seconds * SECOND
-    faults = draw_cluster_faults(seed, duration_ns) if faults_path is None else _read_faults(faults_path)
+    faults = draw_cluster_faults(seed, duration_ns) if faults_path is None else read_faults(faults_path)
     story, outcome = _run_cluster(seed, duration_ns, faults)
     if tells:
         for line in story:
@@ -84,11 +84,7 @@ def simulate_cluster(
     if outcome.violation is not None:
         print(f"again: {_CLUSTER.command} --seed {seed} --seconds {seconds}")
     if events_path is not None:
-        rows = (json.dumps({"node": 0, "incarnation": str(seed), **row}) + "\n" for row in story.rows)
-        try:
-            events_path.write_text("".join(rows))
-        except OSError as error:
-            _fail(f"{events_path}: {error.strerror}")
+        write_events(events_path, seed, story.rows)
     print(f"trace {outcome.digest}")
     return outcome.violation is None
 
@@ -122,7 +118,17 @@ def _run_cluster(seed: int, duration_ns: int, faults: Sequence[Fault]) -> tuple[
     return story, outcome
 
 
-def _read_faults(path: Path) -> list[Fault]:
+def write_events(path: Path, seed: int, rows: Iterable[Mapping[str, Any]]) -> None:
+    """What happened, as a journal of events has it."""
+    lines = (json.dumps({"node": 0, "incarnation": str(seed), **row}) + "\n" for row in rows)
+    try:
+        path.write_text("".join(lines))
+    except OSError as error:
+        _fail(f"{path}: {error.strerror}")
+
+
+def read_faults(path: Path) -> list[Fault]:
+    """Faults that were kept as text."""
     try:
         return from_text(path.read_text())
     except OSError as error:

@@ -52,6 +52,31 @@ def lab_sim(
         raise typer.Exit(1)
 
 
+@app.command("chaos")
+def lab_chaos(
+    data: lab_nodes.DataOption,
+    seed: _Seed = 1,
+    seconds: Annotated[int, typer.Option(min=1, help="Real seconds of faults.")] = 60,
+    kinds: Annotated[
+        str, typer.Option(help="Kinds of faults, with commas; without it the seed chooses.")
+    ] = "",
+    faults: Annotated[
+        Path | None, typer.Option(help="Does what is in a file instead of what the seed says.")
+    ] = None,
+    events: Annotated[
+        Path | None, typer.Option(help="Writes what was done to a file, as a journal of events.")
+    ] = None,
+) -> None:
+    """Breaks the processes of a cluster that is up, and checks what its clients were promised.
+
+    Exit status 0: every promise was kept. 1: one was broken, and is named. 2: it could not be tried.
+    """
+    from quorate.cli import chaos
+
+    if not chaos.run_chaos(data, seed, seconds, kinds, faults_path=faults, events_path=events):
+        raise typer.Exit(1)
+
+
 @app.command("quorum")
 def lab_quorum(
     seed: _Seed,

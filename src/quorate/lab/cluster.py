@@ -19,7 +19,6 @@ from typing import Final
 from quorate.broker.partition import Partition
 from quorate.client.group_consumer import GroupProtocol
 from quorate.lab.cluster_clients import (
-    TOPIC,
     administrate,
     audit,
     be_a_member,
@@ -49,6 +48,7 @@ from quorate.storage.errors import StorageError
 __all__ = ["ClusterRun", "run_cluster"]
 
 CLUSTER_ID: Final = "MkU3OEVBNTcwNTJENDM2Qg"
+TOPIC: Final = "t"
 PARTITIONS: Final = 2
 OFFSETS: Final = "__consumer_offsets"
 OFFSETS_PARTITIONS: Final = 2
@@ -135,7 +135,7 @@ class ClusterRun:
         self.controllers = controllers_of(world.seed)
         self.ids = {**self.controllers, **BROKERS}
         self.nodes: dict[str, Node] = {}
-        self.partitions = PARTITIONS
+        self.topic, self.partitions = TOPIC, PARTITIONS
         self.bootstrap: Sequence[tuple[str, int]] = [(name, 9092) for name in BROKERS]
         self.quorum = QuorumChecks(self.ids, self._committed)
         self.replication = ReplicationChecks(self._lost)

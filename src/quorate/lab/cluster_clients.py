@@ -26,9 +26,8 @@ from quorate.net.connections import Backoff
 from quorate.node.host import Host
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["TOPIC", "Run", "administrate", "audit", "be_a_member", "read", "write"]
+__all__ = ["Run", "administrate", "audit", "be_a_member", "read", "write"]
 
-TOPIC: Final = "t"
 CHURN_MAX: Final = 3
 RECORDS_PER_S: Final = 4  # of each writer
 COMMITS_PER_S: Final = 1  # of each member, at most
@@ -43,6 +42,7 @@ class Run(Protocol):
     """What the clients know of the run that they are part of."""
 
     bootstrap: Sequence[tuple[str, int]]
+    topic: str
     partitions: int
     deliveries: DeliveryChecks
     groups: GroupChecks
@@ -65,7 +65,7 @@ async def write(host: Host, run: Run) -> None:
     """Numbered records with acks=all, by an idempotent producer."""
     settings = ProducerSettings(request_timeout_ms=3000, delivery_timeout_ms=600_000, backoff=_BACKOFF)
     async with _cluster(host, run) as cluster:
-        await _create_topic(cluster, run.partitions)
+        await _create_topic(cluster, run.topic, run.partitions)
         async with Producer(cluster, settings, wall_ms=host.wall_ms) as producer:
             me = f"{host.name}.{host.random.randrange(1 << 30)}"
             while not run.is_over:
@@ -73,16 +73,16 @@ async def write(host: Host, run: Run) -> None:
                 number = run.deliveries.next_number()
                 partition = number % run.partitions
                 value = f"{me} {number}".encode()
-                receipt = await producer.send(TOPIC, value, partition=partition)
+                receipt = await producer.send(run.topic, value, partition=partition)
                 receipt.add_done_callback(partial(_delivered, run, partition, number))
     await run.end(host.name)
 
 
-async def _create_topic(cluster: Cluster, partitions: int) -> None:
+async def _create_topic(cluster: Cluster, name: str, partitions: int) -> None:
     while True:
         try:
             configs = {"min.insync.replicas": "2"}
-            topic = NewTopic(TOPIC, partitions=partitions, replication_factor=3, configs=configs)
+            topic = NewTopic(name, partitions=partitions, replication_factor=3, configs=configs)
             await Admin(cluster).create_topics(topic)
             return
         except (ApiError, Unavailable) as error:
@@ -99,7 +99,7 @@ def _delivered(run: Run, partition: int, number: int, receipt: asyncio.Future[De
 async def read(host: Host, run: Run) -> None:
     """Every record of the topic from the beginning, once and in order."""
     async with _cluster(host, run) as cluster, Fetcher(cluster, FetcherSettings(backoff=_BACKOFF)) as fetcher:
-        fetcher.assign({(TOPIC, partition): 0 for partition in range(run.partitions)})
+        fetcher.assign({(run.topic, partition): 0 for partition in range(run.partitions)})
         while not (run.has_written_all and run.deliveries.has_read_all()):
             try:
                 found = await fetcher.fetch(timeout_ms=1000)
@@ -130,7 +130,7 @@ async def be_a_member(host: Host, run: Run, group: str, protocol: GroupProtocol)
 
     while True:
         async with _cluster(host, run) as cluster:
-            consumer = GroupConsumer(cluster, group, [TOPIC], settings, when_assigned=assigned)
+            consumer = GroupConsumer(cluster, group, [run.topic], settings, when_assigned=assigned)
             try:
                 commit_at, has_read = 0.0, False
                 while True:
@@ -162,7 +162,7 @@ async def _commit(run: Run, group: str, consumer: GroupConsumer) -> None:
 
 async def audit(host: Host, run: Run, groups: Sequence[str]) -> None:
     """Asks for committed offsets now and then."""
-    places = [TopicPartition(TOPIC, partition) for partition in range(run.partitions)]
+    places = [TopicPartition(run.topic, partition) for partition in range(run.partitions)]
     async with _cluster(host, run) as cluster:
         while True:
             await asyncio.sleep(host.random.expovariate(1))
@@ -214,7 +214,7 @@ async def _administrate_once(host: Host, run: Run, admin: Admin, number: int) ->
         host.random.shuffle(brokers)
         partition = host.random.randrange(run.partitions)
         replicas = brokers[:3] if len(brokers) >= 3 and host.random.random() < 0.7 else None
-        await admin.reassign({(TOPIC, partition): replicas})
+        await admin.reassign({(run.topic, partition): replicas})
     else:
         partition = host.random.randrange(run.partitions)
-        await admin.elect_leaders([(TOPIC, partition)])
+        await admin.elect_leaders([(run.topic, partition)])

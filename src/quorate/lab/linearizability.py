@@ -67,7 +67,7 @@ def _search(operations: Sequence[Operation], first: object) -> float | None:
             continue
         seen.add((taken, value))
         if len(seen) > STATES_MAX:
-            raise UndecidedError(f"{count} operations: more than {STATES_MAX:,} ways to order them were tried")
+            raise UndecidedError(f"{count} operations: more than {STATES_MAX:,} orders were tried")
         # Nothing may be next that began after something else, which is left, had ended.
         low = _lowest_free(taken)
         earliest_end = inf

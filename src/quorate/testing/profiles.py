@@ -18,8 +18,10 @@ DEVELOPMENT: Final[Mapping[str, str]] = {
     "reconnect.backoff.ms": "20",
     "replica.fetch.backoff.ms": "100",
     "quorate.events.settle.ms": "2000",
+    "quorate.lab.enabled": "true",
 }
-"""The development profile: a cluster on one machine need not wait as long as one in a data centre."""
+"""The development profile: a cluster on one machine need not wait as long as one in a data centre, and may be
+broken on purpose."""
 
 PROFILES: Final[Mapping[str, Mapping[str, str]]] = {"development": DEVELOPMENT, "default": {}}
 
@@ -34,6 +36,5 @@ TESTING: Final[Mapping[str, str]] = {
     **DEVELOPMENT,
     "offsets.topic.num.partitions": "4",
     "quorate.events.publish": "false",  # clusters of tests have the topics that tests give them
-    "quorate.lab.enabled": "true",
 }
-"""What clusters of tests have: small, quick, and to be broken."""
+"""What clusters of tests have: small and quick."""
