@@ -7,6 +7,7 @@ that has failed and another that joined, since whatever it was told is lost.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
@@ -20,7 +21,7 @@ from quorate.zookeeper.leader_choice import (
     when_offline,
     without_replica,
 )
-from quorate.zookeeper.office import Changed, Office
+from quorate.zookeeper.office import Changed, Office, slices
 from quorate.zookeeper.registration_json import Member
 from quorate.zookeeper.znodes import PartitionState
 
@@ -91,31 +92,31 @@ async def apply_members(office: Office, members: Mapping[int, Member]) -> Coming
         batch.tell_everyone()
         office.send(batch)
         for broker_id in found.moved:  # what was under way to its old place is lost
-            tell_all_that_it_has(office, broker_id)
+            await tell_all_that_it_has(office, broker_id)
     return found
 
 
 async def join(office: Office, broker_ids: Collection[int]) -> Changed:
     """Brokers are told everything; what they can help is elected."""
     context = office.context
-    batch = office.batch()
-    batch.tell([one for one in context.members if one not in broker_ids], [])
-    batch.tell(broker_ids, list(context.states))
-    office.send(batch)  # before they follow anybody they must know where everybody is
+    # Before they follow anybody they must know where everybody is.
+    await office.tell_some([one for one in context.members if one not in broker_ids], [])
+    await office.tell_some(broker_ids, list(context.states))
     for broker_id in broker_ids:
-        tell_all_that_it_has(office, broker_id)
+        await tell_all_that_it_has(office, broker_id)
     helped = {key: None for broker_id in broker_ids for key in context.hosted_by(broker_id)}
     return await office.elect_where_needed(helped)
 
 
-def tell_all_that_it_has(office: Office, broker_id: int) -> None:
+async def tell_all_that_it_has(office: Office, broker_id: int) -> None:
     """What a broker leads and follows, for it alone: the others know."""
-    batch = office.batch()
-    for key in office.context.hosted_by(broker_id):
-        if key in office.context.states and key[0] not in office.deleting:
-            batch.lead_or_follow([broker_id], key)
-    requests = batch.requests().get(broker_id, [])
-    office.channels.send(broker_id, requests)
+    for some in slices(office.context.hosted_by(broker_id)):
+        batch = office.batch()
+        for key in some:
+            if key in office.context.states and key[0] not in office.deleting:
+                batch.lead_or_follow([broker_id], key)
+        office.channels.send(broker_id, batch.requests().get(broker_id, []))
+        await asyncio.sleep(0)
 
 
 async def fail_brokers(office: Office, broker_ids: Collection[int]) -> Changed:
@@ -160,20 +161,22 @@ async def _fail(office: Office, keys: list[Key], has_failed: Callable[[int, Key]
                 shrunk = _merged(shrunk or state, state, one, context.epoch) or shrunk
         return None if shrunk is None else Choice(shrunk, others)
 
-    changed = await office.change(keys, choose)
-    batch = office.batch()
-    for key, choice in changed.done.items():
-        batch.lead_or_follow(choice.recipients, key)
-    batch.tell_everyone(keys)  # who has which replicas offline is different, even where nothing else is
-    office.send(batch)
+    changed = Changed()
+    for some in slices(keys):
+        settled = await office.change(some, choose)
+        batch = office.batch()
+        for key, choice in settled.done.items():
+            batch.lead_or_follow(choice.recipients, key)
+        batch.tell_everyone(some)  # who has which replicas offline is different, even where nothing else is
+        office.send(batch)
+        changed.done |= settled.done
+    if not keys:
+        await office.tell_some(list(context.members), [])
     leaderless = [
         key for key in keys if key in context.states and not is_online(context.states[key].leader, key)
     ]
     elected = await office.elect_offline(leaderless, is_online)
-    batch = office.batch()
-    for key, choice in elected.done.items():
-        batch.lead_or_follow(choice.recipients, key)
-    office.send(batch)
+    await office.tell_chosen(elected.done)
     changed.done |= elected.done
     changed.failed = elected.failed
     _logger.info(
@@ -241,19 +244,22 @@ async def shut_down(office: Office, request: ControlledShutdownRequest) -> Contr
         return Choice(shrunk, others)
 
     followed = [key for key in keys if context.states[key].leader != broker_id]
-    changed = await office.change(keys, choose)
-    batch = office.batch()
-    for key, choice in changed.done.items():
-        batch.lead_or_follow(choice.recipients, key)
-    for key in followed:
-        batch.stop(broker_id, key, context.states[key].leader_epoch, is_deleted=False)
-    office.send(batch)
+    moved = 0
+    for some in slices(keys):
+        changed = await office.change(some, choose)
+        moved += len(changed.done)
+        await office.tell_chosen(changed.done)
+    for some in slices(followed):
+        batch = office.batch()
+        for key in some:
+            batch.stop(broker_id, key, context.states[key].leader_epoch, is_deleted=False)
+        office.send(batch)
     remaining = [key for key in keys if context.states[key].leader == broker_id]
     _logger.info(
         "controlled shutdown broker=%d partitions=%d changed=%d remaining=%d",
         broker_id,
         len(keys),
-        len(changed.done),
+        moved,
         len(remaining),
     )
     return ControlledShutdownResponse(

@@ -241,11 +241,8 @@ class Controller:
 
     def _overflowed(self, broker_id: int) -> None:
         async def tell() -> None:
-            office = self.office
-            batch = office.batch()
-            batch.tell([broker_id], list(office.context.states))
-            office.send(batch)
-            tell_all_that_it_has(office, broker_id)
+            await self.office.tell_some([broker_id], list(self.office.context.states))
+            await tell_all_that_it_has(self.office, broker_id)
 
         self.put(f"everything for {broker_id}", tell)
 
@@ -397,7 +394,7 @@ class Controller:
                 with suppress(MalformedZnode):
                     brokers.add(znodes.log_dir_event_broker_in(path, found.data))
         for broker_id in sorted(brokers):
-            tell_all_that_it_has(office, broker_id)
+            await tell_all_that_it_has(office, broker_id)
         await office.fence.write_all([Delete(path) for path in nodes])
 
     async def _reassignments_asked(self) -> None:

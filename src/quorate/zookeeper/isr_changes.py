@@ -4,7 +4,6 @@ them. The judgement is pure; the order of its checks is Apache Kafka's."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from quorate.protocol.api.brokers import AlterPartitionRequest, AlterPartitionResponse
@@ -110,8 +109,8 @@ def _changed_to(proposed: _Proposed, state: PartitionState, controller_epoch: in
     """None if the partition is not any more what the proposal was judged by."""
     if state.leader_epoch != proposed.leader_epoch or state.partition_epoch != proposed.partition_epoch:
         return None
-    changed = replace(
-        state, isr=proposed.isr, is_recovering=proposed.is_recovering, controller_epoch=controller_epoch
+    changed = state._replace(
+        isr=proposed.isr, is_recovering=proposed.is_recovering, controller_epoch=controller_epoch
     )
     return Choice(changed, ())
 

@@ -8,7 +8,6 @@ leader.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Final, NamedTuple
 
 from quorate.zookeeper.znodes import PartitionAssignment, PartitionState
@@ -60,7 +59,7 @@ def when_offline(
     if not alive or not allows_unclean():
         return None
     changed = _next(state, alive[0], alive[:1], controller_epoch)
-    return Choice(replace(changed, is_recovering=True), alive)
+    return Choice(changed._replace(is_recovering=True), alive)
 
 
 def for_preferred(
@@ -113,8 +112,7 @@ def without_replica(state: PartitionState, broker_id: int, controller_epoch: int
 
 
 def _next(state: PartitionState, leader: int, isr: tuple[int, ...], controller_epoch: int) -> PartitionState:
-    return replace(
-        state,
+    return state._replace(
         leader=leader,
         leader_epoch=state.leader_epoch + 1,
         isr=isr,

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import field, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import field
 from random import Random
 from typing import Final
 
@@ -36,7 +36,7 @@ from quorate.zookeeper.session import Session
 from quorate.zookeeper.settings import ZooKeeperSettings
 from quorate.zookeeper.znodes import PartitionState
 
-__all__ = ["Changed", "Office"]
+__all__ = ["Changed", "Office", "slices"]
 
 AT_ONCE: Final = 2_000  # partitions that are decided and written together; others get their turn in between
 
@@ -55,6 +55,11 @@ class Changed:
     def add(self, other: Changed) -> None:
         self.done |= other.done
         self.failed += other.failed
+
+
+def slices(keys: Sequence[Key]) -> list[Sequence[Key]]:
+    """As many as are dealt with at once."""
+    return [keys[start : start + AT_ONCE] for start in range(0, len(keys), AT_ONCE)]
 
 
 class Office:
@@ -88,12 +93,29 @@ class Office:
 
     async def tell_of(self, keys: Sequence[Key]) -> None:
         """Tells brokers what to lead and to follow, and everybody of it, some partitions at a time."""
-        for start in range(0, len(keys), AT_ONCE):
+        for some in slices(keys):
             batch = self.batch()
-            for key in keys[start : start + AT_ONCE]:
+            for key in some:
                 assignment = self.context.assignment(key)
                 if assignment is not None and key in self.context.states:
                     batch.lead_or_follow(assignment.replicas, key)
+            self.send(batch)
+            await asyncio.sleep(0)
+
+    async def tell_chosen(self, choices: Mapping[Key, Choice], *, is_new: bool = False) -> None:
+        """The same of partitions that have changed."""
+        for some in slices(list(choices)):
+            batch = self.batch()
+            for key in some:
+                batch.lead_or_follow(choices[key].recipients, key, is_new=is_new)
+            self.send(batch)
+            await asyncio.sleep(0)
+
+    async def tell_some(self, broker_ids: Collection[int], keys: Sequence[Key]) -> None:
+        """Tells some brokers who the brokers are, and of partitions."""
+        for some in slices(keys) or [()]:
+            batch = self.batch()
+            batch.tell(broker_ids, some)
             self.send(batch)
             await asyncio.sleep(0)
 
@@ -104,15 +126,15 @@ class Office:
         needy = [key for key in self.context.leaderless(keys) if key[0] not in self.deleting]
         new = [key for key in needy if self.context.status(key) is Status.NEW]
         offline = [key for key in needy if self.context.status(key) is Status.OFFLINE]
-        changed = await self._begin(new)
-        batch = self.batch()
-        for key, choice in changed.done.items():
-            batch.lead_or_follow(choice.recipients, key, is_new=True)
-        elected = await self.elect_offline(offline, unclean=unclean)
-        for key, choice in elected.done.items():
-            batch.lead_or_follow(choice.recipients, key)
-        self.send(batch)
-        changed.add(elected)
+        changed = Changed()
+        for some in slices(new):
+            begun = await self._begin(some)
+            await self.tell_chosen(begun.done, is_new=True)
+            changed.add(begun)
+        for some in slices(offline):
+            elected = await self.elect_offline(some, unclean=unclean)
+            await self.tell_chosen(elected.done)
+            changed.add(elected)
         return changed
 
     async def elect_offline(
@@ -173,9 +195,8 @@ class Office:
     async def change(self, keys: Iterable[Key], choose: Choose) -> Changed:
         """Writes what is chosen for partitions that have a state. Nobody is told yet."""
         changed = Changed()
-        everything = list(keys)
-        for start in range(0, len(everything), AT_ONCE):
-            left: Sequence[Key] = everything[start : start + AT_ONCE]
+        for some in slices(list(keys)):
+            left = some
             while left:
                 left = await self._change(left, choose, changed)
         return changed
@@ -215,7 +236,7 @@ class Office:
         return choose(key, state)
 
     def _changed(self, key: Key, choice: Choice, version: int, changed: Changed) -> None:
-        state = replace(choice.state, partition_epoch=version)
+        state = choice.state._replace(partition_epoch=version)
         self.context.states[key] = state
         changed.done[key] = Choice(state, choice.recipients)
 
@@ -238,8 +259,7 @@ class Office:
     async def read_states(self, keys: Sequence[Key]) -> dict[Key, PartitionState]:
         """The states of partitions as they stand in ZooKeeper; those that have none are not in it."""
         found = {}
-        for start in range(0, len(keys), AT_ONCE):
-            some = keys[start : start + AT_ONCE]
+        for some in slices(keys):
             results = await self.session.ask_all([Get(paths.state(*key)) for key in some])
             for key, result in zip(some, results, strict=True):
                 if isinstance(result, NoNode):
@@ -268,8 +288,7 @@ class Office:
             else:
                 wanted.append((key, choice))
         await self._make_parents(dict.fromkeys(key[0] for key, _ in wanted))
-        for start in range(0, len(wanted), AT_ONCE):
-            await self._make_states(wanted[start : start + AT_ONCE], changed)
+        await self._make_states(wanted, changed)
         return changed
 
     async def _make_parents(self, topics: Iterable[str]) -> None:

@@ -37,11 +37,7 @@ async def elect_preferred(office: Office, keys: Iterable[Key]) -> Changed:
         return for_preferred(assignment, state, lambda one: context.is_online(one, key), context.epoch)
 
     changed = await office.change([key for key in keys if key[0] not in office.deleting], choose)
-    batch = office.batch()
-    for key, choice in changed.done.items():
-        batch.lead_or_follow(choice.recipients, key)
-    if changed.done:
-        office.send(batch)
+    await office.tell_chosen(changed.done)
     return changed
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from quorate.controller.assignment import check_assignment
 from quorate.metadata.image import ClusterImage
@@ -124,7 +123,7 @@ async def go_on(office: Office, keys: Iterable[Key], *, is_beginning: bool = Fal
         assignment = context.assignment(key)
         if assignment is None:
             return None
-        bumped = replace(state, leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
+        bumped = state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
         return Choice(bumped, assignment.replicas)
 
     changed = await office.change(waiting, bump)
@@ -147,7 +146,7 @@ async def _arrive(office: Office, key: Key, target: Sequence[int]) -> None:
     def choose(_: Key, state: PartitionState) -> Choice | None:
         chosen: Choice | None
         if state.leader in target and context.is_online(state.leader, key):
-            bumped = replace(state, leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
+            bumped = state._replace(leader_epoch=state.leader_epoch + 1, controller_epoch=context.epoch)
             chosen = Choice(bumped, tuple(target))
         else:
             moved = PartitionAssignment(tuple(target))
@@ -155,7 +154,7 @@ async def _arrive(office: Office, key: Key, target: Sequence[int]) -> None:
         if chosen is None:
             return None
         isr = tuple(one for one in chosen.state.isr if one in target)
-        return Choice(replace(chosen.state, isr=isr), tuple(target))
+        return Choice(chosen.state._replace(isr=isr), tuple(target))
 
     changed = await office.change([key], choose)
     if not changed.done:

@@ -201,8 +201,10 @@ class Session:
         entry.finish(result)
 
     def received_all(self) -> None:
-        """No more frames for now."""
-        self._send()
+        """No more frames for now. What waits is sent when half of the window is free: many requests in one
+        write take much less of both ends than one each."""
+        if self._waiting and len(self._in_flight) <= self._max_in_flight // 2:
+            self._send()
 
     # Keeping it
 

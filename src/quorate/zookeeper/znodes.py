@@ -127,10 +127,9 @@ def controller_epoch_in(path: str, data: bytes) -> int:
 # /brokers/topics/<t>
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionAssignment:
+class PartitionAssignment(NamedTuple):
     """The replicas in their order of preference; those that a reassignment brings and takes away are among
-    them."""
+    them. There are many of these and of states: tuples of numbers cost the garbage collector nothing."""
 
     replicas: tuple[int, ...]
     adding: tuple[int, ...] = ()
@@ -219,8 +218,7 @@ def _by_partition(path: str, value: Any, what: str) -> dict[int, tuple[int, ...]
 # /brokers/topics/<t>/partitions/<p>/state
 
 
-@dataclass(frozen=True, slots=True)
-class PartitionState:
+class PartitionState(NamedTuple):
     """Who leads, and who is in sync. `partition_epoch` is the version of the node."""
 
     leader: int
