@@ -114,6 +114,33 @@ def test_what_a_broker_does_names_the_broker() -> None:
     assert (fenced["broker_id"], fenced["broker_epoch"]) == (4, 78)
 
 
+@settings(max_examples=25)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 5), st.integers(0, 2**40), st.integers(-1, 1), st.booleans()), max_size=40
+    )
+)
+def test_changes_of_registrations_in_bulk_say_what_the_decoder_says(
+    changes: Sequence[tuple[int, int, int, bool]],
+) -> None:
+    values = []
+    for broker_id, epoch, fenced, has_unknown in changes:
+        record = r.BrokerRegistrationChangeRecord(broker_id=broker_id, broker_epoch=epoch, fenced=fenced)
+        record.in_controlled_shutdown = epoch % 2
+        if has_unknown:
+            record.__unknown_tags__ = {9: b"x"}
+        values.append(encoded(record))
+    values.append(encoded(r.BrokerRegistrationChangeRecord(broker_id=1, broker_epoch=2))[:-1] + b"\5")
+
+    rows = rows_of(values)
+
+    assert [json.loads(row["fields"]) for row in rows[:-1]] == [
+        fields_of(*decode_record(value)) for value in values[:-1]
+    ]
+    assert [(row["broker_id"], row["broker_epoch"]) for row in rows[:-1]] == [one[:2] for one in changes]
+    assert rows[-1]["type"] == "Malformed"
+
+
 def test_a_record_that_carries_the_name_of_a_topic() -> None:
     configured = r.ConfigRecord(resource_type=2, resource_name="orders", name="a", value="1")
     of_a_broker = r.ConfigRecord(resource_type=4, resource_name="1", name="a", value="1")

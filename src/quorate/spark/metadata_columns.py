@@ -1,7 +1,8 @@
 """Batches of the metadata log as rows of the table `records`, without Spark: bytes in, Arrow out.
 
 What there is much of is never an object: partition records and their changes are read as rectangles of bytes
-(`quorate.metadata.partition_records`), and become columns and JSON by operations on whole columns. The others
+(`quorate.metadata.partition_records`), and become columns and JSON by operations on whole columns; so do the
+changes of registrations (`broker_columns`). The others
 are decoded one by one, but each distinct value only once: a log is full of `NoOpRecord`, and brokers that
 come and go say the same again and again.
 """
@@ -19,12 +20,17 @@ from numpy.typing import NDArray
 from quorate.metadata.errors import ImageError
 from quorate.metadata.partition_records import read_rectangles
 from quorate.metadata.record_stream import UNCLEAR, RecordStream, read_stream
-from quorate.metadata.records import PartitionChangeRecord, PartitionRecord
+from quorate.metadata.records import (
+    BrokerRegistrationChangeRecord,
+    PartitionChangeRecord,
+    PartitionRecord,
+)
 from quorate.protocol.batch import BatchHeader, ControlType, batches, control_type, records, validate
 from quorate.protocol.codec import decode
 from quorate.protocol.errors import ApiError
 from quorate.protocol.types import Buffer
 from quorate.raft.records import SnapshotHeaderRecord
+from quorate.spark.broker_columns import registration_changes
 from quorate.spark.metadata_rows import (
     MALFORMED,
     UNKNOWN,
@@ -192,6 +198,12 @@ def _parts_of_stream(stream: RecordStream, keys: Int64s, place: Place) -> Iterat
             for found in rectangles if place.types is None or name in place.types else ():
                 said = pa.RecordBatch.from_pydict(rectangle_columns(found), _SAID)
                 yield _Part(keys[found.at], stream.offsets[found.at], said)
+    at = np.flatnonzero(is_left & (kinds == BrokerRegistrationChangeRecord.__key__))
+    if len(at) and (place.types is None or BrokerRegistrationChangeRecord.__name__ in place.types):
+        for alike in registration_changes(stream.data, at, starts[at], ends[at]):
+            is_left[alike.at] = False
+            said = pa.RecordBatch.from_pydict(alike.columns, _SAID)
+            yield _Part(keys[alike.at], stream.offsets[alike.at], said)
     if place.types is not None:
         for kind in np.unique(kinds[is_left]).tolist():
             if not _may_be_wanted(type_name(kind), place):
