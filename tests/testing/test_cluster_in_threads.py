@@ -92,5 +92,5 @@ def test_what_cannot_be_says_why(tmp_path: Path):
     (tmp_path / "letter.txt").write_text("Dear")
     with pytest.raises(ClusterError, match="has something else in it"), Cluster(data=tmp_path):
         pass
-    with pytest.raises(ValueError, match="allowed is threads or processes"):
+    with pytest.raises(ValueError, match="allowed is threads, processes or zookeeper"):
         Cluster(mode="fibres")  # type: ignore[arg-type]
