@@ -224,6 +224,17 @@ _BROKERS: Final[Mapping[str, str]] = {
     "reserved.broker.max.id": "The largest number that is given to brokers by hand: others come after it.",
     "share.coordinator.cached.buffer.max.bytes": "The largest buffer that the share coordinator keeps.",
     "socket.request.max.bytes": "The largest request.",
+    "ssl.client.auth": "Whether clients show a certificate: required, requested or none.",
+    "ssl.endpoint.identification.algorithm": "https: connections of the node check the name in a certificate."
+    " Empty: they do not.",
+    "ssl.key.password": "The password of the private key.",
+    "ssl.keystore.certificate.chain": "The certificates of the node, as PEM text.",
+    "ssl.keystore.key": "The private key of the node, as PEM text.",
+    "ssl.keystore.location": "A file with the private key and the certificates of the node.",
+    "ssl.keystore.type": "The format of key and certificates: PEM is the only one that is read.",
+    "ssl.truststore.certificates": "The certificates of the authorities that are trusted, as PEM text.",
+    "ssl.truststore.location": "A file with them.",
+    "ssl.truststore.type": "The format of what is trusted: PEM is the only one that is read.",
     "transaction.partition.verification.enable": "Whether a leader asks the coordinator about a transaction"
     " before it takes its records.",
     "transaction.state.log.min.isr": "min.insync.replicas of the topic of transactions.",

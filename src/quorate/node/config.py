@@ -32,7 +32,7 @@ from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.values import dataclass
 
-__all__ = ["SETTINGS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
+__all__ = ["SETTINGS", "TLS_KEYS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
 
 
 _ZOOKEEPER_PORT: Final = 2181
@@ -514,7 +514,7 @@ class NodeConfig:
         )
 
 
-_TLS_KEYS: Final = frozenset(
+TLS_KEYS: Final = frozenset(
     {
         "ssl.client.auth",
         "ssl.endpoint.identification.algorithm",
@@ -539,7 +539,7 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
             _check_topic_default(path, key, text)
             continue
         setting = SETTINGS.get(key)
-        if key in _TLS_KEYS:
+        if key in TLS_KEYS:
             continue  # see `node.tls`
         if setting is None:
             warnings += _check_dynamic(path, key, text)
