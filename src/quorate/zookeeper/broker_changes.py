@@ -8,13 +8,13 @@ that has failed and another that joined, since whatever it was told is lost.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from quorate.protocol.api.zookeeper_era import ControlledShutdownRequest, ControlledShutdownResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.zookeeper.context import Key
+from quorate.zookeeper.events import BrokersChanged, ControlledShutdownServed, ReplicasFailed
 from quorate.zookeeper.leader_choice import (
     Choice,
     for_controlled_shutdown,
@@ -35,8 +35,6 @@ __all__ = [
     "shut_down",
     "tell_all_that_it_has",
 ]
-
-_logger = logging.getLogger("quorate.zookeeper")
 
 
 class Comings(NamedTuple):
@@ -68,14 +66,8 @@ async def apply_members(office: Office, members: Mapping[int, Member]) -> Coming
     found = compare(context.members, members)
     if not any(found):
         return found
-    _logger.info(
-        "brokers changed new=%s gone=%s back=%s moved=%s now=%s",
-        found.new,
-        found.dead,
-        found.bounced,
-        found.moved,
-        sorted(members),
-    )
+    changed = BrokersChanged(context.epoch, *found, now=sorted(members))
+    office.saw([changed])
     for broker_id in (*found.dead, *found.bounced):
         channels.close(broker_id)
         context.shutting_down.discard(broker_id)
@@ -122,17 +114,25 @@ async def tell_all_that_it_has(office: Office, broker_id: int) -> None:
 async def fail_brokers(office: Office, broker_ids: Collection[int]) -> Changed:
     """Leaders move away from brokers that are gone, and they leave the in-sync replicas."""
     keys = dict.fromkeys(key for one in sorted(broker_ids) for key in office.context.hosted_by(one))
-    return await _fail(office, list(keys), lambda one, _: one in broker_ids)
+    return await _fail(office, broker_ids, list(keys), lambda one, _: one in broker_ids)
 
 
 async def fail_replicas(office: Office, broker_id: int, keys: Collection[Key]) -> Changed:
     """The same for replicas on a disk that failed."""
     failed = frozenset(keys)
-    return await _fail(office, sorted(failed), lambda one, key: one == broker_id and key in failed)
+    return await _fail(
+        office, [broker_id], sorted(failed), lambda one, key: one == broker_id and key in failed
+    )
 
 
-async def _fail(office: Office, keys: list[Key], has_failed: Callable[[int, Key], bool]) -> Changed:
-    context = office.context
+async def _fail(
+    office: Office,
+    broker_ids: Collection[int],
+    keys: list[Key],
+    has_failed: Callable[[int, Key], bool],
+) -> Changed:
+    context, loop = office.context, asyncio.get_running_loop()
+    began = loop.time()
     keys = [key for key in keys if key[0] not in office.deleting]
 
     def is_online(one: int, key: Key) -> bool:
@@ -179,11 +179,17 @@ async def _fail(office: Office, keys: list[Key], has_failed: Callable[[int, Key]
     await office.tell_chosen(elected.done)
     changed.done |= elected.done
     changed.failed = elected.failed
-    _logger.info(
-        "brokers or disks failed partitions=%d changed=%d leaderless=%d",
-        len(keys),
-        len(changed.done),
-        len(changed.failed),
+    office.saw(
+        [
+            ReplicasFailed(
+                controller_epoch=context.epoch,
+                brokers=sorted(broker_ids),
+                partitions=len(keys),
+                changed=len(changed.done),
+                leaderless=len(changed.failed),
+                ms=round((loop.time() - began) * 1000),
+            )
+        ]
     )
     return changed
 
@@ -215,6 +221,8 @@ async def shut_down(office: Office, request: ControlledShutdownRequest) -> Contr
         reason = f"broker {broker_id} sent epoch {request.broker_epoch}, and is registered at {member.epoch}"
         raise ApiError(ErrorCode.STALE_BROKER_EPOCH, reason)
     context.shutting_down.add(broker_id)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
     keys = [
         key
         for key in context.hosted_by(broker_id)
@@ -255,13 +263,15 @@ async def shut_down(office: Office, request: ControlledShutdownRequest) -> Contr
             batch.stop(broker_id, key, context.states[key].leader_epoch, is_deleted=False)
         office.send(batch)
     remaining = [key for key in keys if context.states[key].leader == broker_id]
-    _logger.info(
-        "controlled shutdown broker=%d partitions=%d changed=%d remaining=%d",
-        broker_id,
-        len(keys),
-        moved,
-        len(remaining),
+    served = ControlledShutdownServed(
+        controller_epoch=context.epoch,
+        broker_id=broker_id,
+        partitions=len(keys),
+        moved=moved,
+        remaining=len(remaining),
+        ms=round((loop.time() - began) * 1000),
     )
+    office.saw([served])
     return ControlledShutdownResponse(
         error_code=ErrorCode.NONE,
         remaining_partitions=[

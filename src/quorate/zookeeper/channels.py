@@ -28,18 +28,19 @@ _logger = logging.getLogger("quorate.zookeeper")
 
 
 class Channels:
-    """`answered` is called with what a broker said to what; it must not wait."""
+    """Brokers are told on the first of the `listeners` that they have. `answered` is called with what a
+    broker said to what; it must not wait."""
 
     def __init__(
         self,
         connections: Connections,
-        listener: str,
+        listeners: Sequence[str],
         timeout_ms: float,
         answered: Callable[[int, Request, Response], None],
         overflowed: Callable[[int], None],
     ) -> None:
         self._connections = connections
-        self._listener = listener
+        self._listeners = listeners
         self._timeout_ms = timeout_ms
         self._answered = answered
         self._overflowed = overflowed
@@ -48,10 +49,12 @@ class Channels:
     def open(self, member: Member) -> None:
         """To a broker that is a member now; whatever was meant for an earlier life of it is forgotten."""
         self.close(member.id)
-        place = member.listener(self._listener)
-        if place is None:
-            _logger.error("broker %d has no listener %s: it is told nothing", member.id, self._listener)
+        places = [place for name in self._listeners if (place := member.listener(name)) is not None]
+        if not places:
+            wanted = " or ".join(name for name in self._listeners if name)
+            _logger.error("broker %d has no listener %s: it is told nothing", member.id, wanted)
             return
+        place = places[0]
         channel = _Channel(member.id, (place.host, place.port))
         channel.task = asyncio.get_running_loop().create_task(self._serve(channel))
         self._channels[member.id] = channel

@@ -13,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any, Final, NamedTuple
 
+from quorate.metadata.event import Event
 from quorate.net.connections import Connections
 from quorate.protocol.api.zookeeper_era import (
     LeaderAndIsrRequest,
@@ -27,7 +27,7 @@ from quorate.protocol.api.zookeeper_era import (
 )
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Request, Response
-from quorate.zookeeper import paths, znodes
+from quorate.zookeeper import paths
 from quorate.zookeeper.broker_changes import (
     apply_members,
     fail_brokers,
@@ -38,15 +38,20 @@ from quorate.zookeeper.channels import Channels
 from quorate.zookeeper.context import Context, Key
 from quorate.zookeeper.deletion import Deletions
 from quorate.zookeeper.errors import ControllerMoved, MalformedZnode, SessionExpired, ZooKeeperError
+from quorate.zookeeper.events import ControllerLoaded
 from quorate.zookeeper.fence import Fence
-from quorate.zookeeper.jute import Delete, Exists, Get, GetChildren
-from quorate.zookeeper.legacy_requests import drop_reassignment, read_elections, read_reassignments
+from quorate.zookeeper.jute import GetChildren
 from quorate.zookeeper.loading import Watchers, load, read_brokers, read_some, read_topics
+from quorate.zookeeper.notifications import (
+    elections_asked,
+    isr_changes_noted,
+    log_dirs_failed,
+    reassignments_asked,
+)
 from quorate.zookeeper.office import Office
-from quorate.zookeeper.preferred import balance_leaders, elect_preferred
-from quorate.zookeeper.reassignments import go_on, move, write_topic
+from quorate.zookeeper.preferred import balance_leaders
+from quorate.zookeeper.reassignments import go_on, write_topic
 from quorate.zookeeper.settings import ZooKeeperSettings
-from quorate.zookeeper.situation import image_of
 
 __all__ = ["Controller"]
 
@@ -77,6 +82,7 @@ class Controller:
         connections: Connections,
         random: Random,
         wall_ms: Callable[[], int],
+        saw: Callable[[Sequence[Event]], None] = lambda _: None,
     ) -> None:
         self._events: deque[_Event] = deque()
         self._waiting: set[str] = set()
@@ -87,12 +93,12 @@ class Controller:
         context = Context(broker_id, fence.epoch)
         channels = Channels(
             connections,
-            settings.inter_broker_listener,
+            (settings.control_plane_listener, settings.inter_broker_listener),
             settings.controller_socket_timeout_ms,
             self._answered,
             self._overflowed,
         )
-        self.office = Office(fence.session, fence, context, channels, settings, random, wall_ms)
+        self.office = Office(fence.session, fence, context, channels, settings, random, wall_ms, saw)
         self.deletions = Deletions(self.office)
         self._watchers = Watchers(
             brokers=lambda _: self.put("brokers", self._brokers_changed),
@@ -100,10 +106,16 @@ class Controller:
             topics=lambda _: self.put("topics", self._topics_changed),
             topic=lambda path: self.put(path, lambda: self._topic_changed(path.rpartition("/")[2])),
             deletions=lambda _: self.put("deletions", self._deletions_marked),
-            isr_changes=lambda _: self.put("isr changes", self._isr_changes_noted),
-            log_dir_events=lambda _: self.put("log dir events", self._log_dirs_failed),
-            reassignments=lambda _: self.put("reassignments", self._reassignments_asked),
-            elections=lambda _: self.put("elections", self._elections_asked),
+            isr_changes=lambda _: self.put(
+                "isr changes", lambda: isr_changes_noted(self.office, self._watchers)
+            ),
+            log_dir_events=lambda _: self.put(
+                "log dir events", lambda: log_dirs_failed(self.office, self._watchers)
+            ),
+            reassignments=lambda _: self.put(
+                "reassignments", lambda: reassignments_asked(self.office, self._watchers)
+            ),
+            elections=lambda _: self._put_note("elections", elections_asked),
         )
 
     @property
@@ -118,6 +130,9 @@ class Controller:
             self._waiting.add(name)
             self._events.append(_Event(name, work))
             self._wake.set()
+
+    def _put_note(self, name: str, work: Callable[[Office, Watchers], Awaitable[None]]) -> None:
+        self.put(name, lambda: work(self.office, self._watchers))
 
     async def ask(self, work: Work) -> Any:
         """Has something done in its turn, and returns what came of it. NOT_CONTROLLER if the term is over."""
@@ -208,22 +223,24 @@ class Controller:
         await office.elect_where_needed(keys)
         elected = loop.time()
         await office.tell_of([key for key in keys if key[0] not in office.deleting])
-        _logger.info(
-            "controller begins broker=%d epoch=%d brokers=%d topics=%d partitions=%d leaderless=%d"
-            " loaded_ms=%.0f elected_ms=%.0f told_ms=%.0f",
-            context.broker_id,
-            context.epoch,
-            len(context.members),
-            len(context.topics),
-            len(keys),
-            len(context.leaderless(keys)),
-            (loaded - began) * 1000,
-            (elected - loaded) * 1000,
-            (loop.time() - elected) * 1000,
+        office.saw(
+            [
+                ControllerLoaded(
+                    broker_id=context.broker_id,
+                    epoch=context.epoch,
+                    brokers=len(context.members),
+                    topics=len(context.topics),
+                    partitions=len(keys),
+                    leaderless=len(context.leaderless(keys)),
+                    loaded_ms=round((loaded - began) * 1000),
+                    elected_ms=round((elected - loaded) * 1000),
+                    told_ms=round((loop.time() - elected) * 1000),
+                )
+            ]
         )
         await go_on(office, list(context.moving))
-        await self._reassignments_asked()
-        await self._elections_asked()
+        await reassignments_asked(office, self._watchers)
+        await elections_asked(office, self._watchers)
         await self.deletions.resume()
         self.is_loaded.set()
 
@@ -361,63 +378,6 @@ class Controller:
             await self.deletions.refuse(listed.names)
         if is_resumed:
             await self.deletions.resume()
-
-    # What others note
-
-    async def _isr_changes_noted(self) -> None:
-        """Leaders of old wrote states themselves, and said so here."""
-        office = self.office
-        listed = await office.session.ask(GetChildren(paths.ISR_CHANGES, self._watchers.isr_changes))
-        nodes = [f"{paths.ISR_CHANGES}/{name}" for name in listed.names]
-        keys: dict[Key, None] = {}
-        for path, found in zip(nodes, await office.session.ask_all([Get(one) for one in nodes]), strict=True):
-            if not isinstance(found, ZooKeeperError):
-                with suppress(MalformedZnode):
-                    keys |= dict.fromkeys(znodes.partitions_in(path, found.data))
-        known = [key for key in keys if key in office.context.states]
-        office.context.states.update(await office.read_states(known))
-        if known:
-            batch = office.batch()
-            batch.tell_everyone(known)
-            office.send(batch)
-        await office.fence.write_all([Delete(path) for path in nodes])
-        await go_on(office, [key for key in known if key in office.context.moving])
-
-    async def _log_dirs_failed(self) -> None:
-        """A broker lost a disk: it is asked about everything it has, and its answers say what is lost."""
-        office = self.office
-        listed = await office.session.ask(GetChildren(paths.LOG_DIR_EVENTS, self._watchers.log_dir_events))
-        nodes = [f"{paths.LOG_DIR_EVENTS}/{name}" for name in listed.names]
-        brokers: set[int] = set()
-        for path, found in zip(nodes, await office.session.ask_all([Get(one) for one in nodes]), strict=True):
-            if not isinstance(found, ZooKeeperError):
-                with suppress(MalformedZnode):
-                    brokers.add(znodes.log_dir_event_broker_in(path, found.data))
-        for broker_id in sorted(brokers):
-            await tell_all_that_it_has(office, broker_id)
-        await office.fence.write_all([Delete(path) for path in nodes])
-
-    async def _reassignments_asked(self) -> None:
-        office = self.office
-        await office.session.ask_all([Exists(paths.REASSIGN_PARTITIONS, self._watchers.reassignments)])
-        asked = await read_reassignments(office)
-        for key, target in asked.items():
-            assignment = office.context.assignment(key)
-            if assignment is not None and assignment.is_reassigning and assignment.target == target:
-                continue  # it is under way
-            try:
-                await move(office, key, target, image_of(office, [key[0]]))
-            except ApiError as error:
-                _logger.warning("a reassignment is refused: %s", error)
-            if key not in office.context.moving:
-                await drop_reassignment(office, key)
-
-    async def _elections_asked(self) -> None:
-        office = self.office
-        await office.session.ask_all([Exists(paths.PREFERRED_ELECTION, self._watchers.elections)])
-        keys = await read_elections(office)
-        if keys:
-            await elect_preferred(office, keys)
 
     # Balance
 

@@ -183,7 +183,6 @@ async def register(session: Session, member: Member, previous_session_id: int = 
 
 
 def _registered(member: Member, stat: Stat) -> Member:
-    _logger.info("registered broker=%d epoch=%d", member.id, stat.czxid)
     return replace(member, epoch=stat.czxid, session_id=stat.ephemeral_owner)
 
 

@@ -15,6 +15,7 @@ from random import Random
 from typing import Final
 
 from quorate.controller.topic_settings import UNCLEAN
+from quorate.metadata.event import Event
 from quorate.values import dataclass
 from quorate.zookeeper import paths, znodes
 from quorate.zookeeper.batch import Batch
@@ -74,6 +75,7 @@ class Office:
         settings: ZooKeeperSettings,
         random: Random,
         wall_ms: Callable[[], int],
+        saw: Callable[[Sequence[Event]], None] = lambda _: None,
     ) -> None:
         self.session = session
         self.fence = fence
@@ -82,6 +84,7 @@ class Office:
         self.settings = settings
         self.random = random
         self.wall_ms = wall_ms
+        self.saw = saw
         self.deleting: dict[str, None] = {}  # topics that are marked, see `deletion`
 
     def batch(self) -> Batch:

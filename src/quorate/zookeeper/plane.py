@@ -48,6 +48,7 @@ from quorate.zookeeper.config_changes import ConfigChanges
 from quorate.zookeeper.config_requests import WRITTEN_BY_ANYBODY, write_configs
 from quorate.zookeeper.controller_link import ControllerLink, is_from_broker
 from quorate.zookeeper.errors import AuthFailed, Fatal, SessionExpired, ZooKeeperError
+from quorate.zookeeper.events import SessionLost, ZooKeeperRegistered
 from quorate.zookeeper.jute import SEQUENCE, Create
 from quorate.zookeeper.membership import (
     acl_for,
@@ -63,7 +64,7 @@ from quorate.zookeeper.session import Session
 from quorate.zookeeper.settings import ZooKeeperSettings
 from quorate.zookeeper.situation import situation_of
 from quorate.zookeeper.terms import Terms
-from quorate.zookeeper.znodes import encoded
+from quorate.zookeeper.znodes import NO_CONTROLLER, encoded
 
 __all__ = ["BrokerSide", "Fatal", "ZooKeeperPlane"]
 
@@ -124,7 +125,7 @@ class ZooKeeperPlane:
         self._broker_id = UNREGISTERED
         self._member: Member | None = None
         self._configs = ConfigChanges(broker.apply_records, wall_ms, is_acl_set=settings.is_acl_set)
-        self._terms = Terms(settings, random, wall_ms, connections)
+        self._terms = Terms(settings, random, wall_ms, connections, saw)
         self._links: list[ControllerLink] = []
         self._running: asyncio.Event | None = None  # set when `run` has ended
         self._is_stopped = False
@@ -181,7 +182,9 @@ class ZooKeeperPlane:
         await self._retried("the registration", become)
 
     def _registered(self, member: Member) -> None:
+        event = ZooKeeperRegistered(member.id, member.epoch, self.broker_epoch, f"{member.session_id:#x}")
         self._member = member
+        self._saw([event])
         self._broker.epoch_changed(member.epoch)
 
     async def run(self) -> None:
@@ -196,8 +199,9 @@ class ZooKeeperPlane:
                         tasks.create_task(self._terms.take_part(session, self.broker_id))
                         tasks.create_task(_until_expired(session))
                 except* SessionExpired:
-                    pass
-                self._terms.controller_id = -1
+                    lost = SessionLost(self.broker_id, self.broker_epoch, f"{session.session_id:#x}")
+                    self._saw([lost])
+                self._terms.controller_id = NO_CONTROLLER
                 await self._retried("the registration", self._register_again)
         finally:
             ended.set()
@@ -236,7 +240,16 @@ class ZooKeeperPlane:
             except (ApiError, ZooKeeperError) as error:
                 reason = str(error)
             _logger.warning("controlled shutdown attempt=%d: %s", attempt + 1, reason)
+            if self._is_alone():
+                break  # nobody will take over, however long one waits
         return False
+
+    def _is_alone(self) -> bool:
+        """Whether we are the controller of ourselves."""
+        own = self._terms.own
+        return own is not None and not any(
+            own.office.context.is_live(one) for one in own.office.context.members if one != self.broker_id
+        )
 
     async def stop(self) -> None:
         """Resigns and closes the session: our znodes are gone at once. `run` has been cancelled before."""

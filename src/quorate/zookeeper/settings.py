@@ -31,6 +31,8 @@ class ZooKeeperSettings:
 
     inter_broker_listener: str = "PLAINTEXT"
     """Where the controller finds brokers, and brokers the controller."""
+    control_plane_listener: str = ""
+    """Where the controller finds brokers that have this listener: `control.plane.listener.name`."""
     controlled_shutdown_retries_max: int = 3
     controlled_shutdown_retry_backoff_ms: int = 5_000
     controller_socket_timeout_ms: int = 30_000

@@ -6,16 +6,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Final
 
+from quorate.metadata.event import Event
 from quorate.net.connections import Connections
 from quorate.zookeeper import paths
 from quorate.zookeeper.controller import Controller
 from quorate.zookeeper.election import current_controller, elect, resign
 from quorate.zookeeper.errors import ControllerMoved, Fatal, NoNode, SessionExpired, ZooKeeperError
+from quorate.zookeeper.events import ControllerElected, TermEnded
 from quorate.zookeeper.fence import Fence
 from quorate.zookeeper.jute import Delete, Get
 from quorate.zookeeper.session import Session
@@ -39,11 +41,13 @@ class Terms:
         random: Random,
         wall_ms: Callable[[], int],
         connections: Callable[[], Connections],
+        saw: Callable[[Sequence[Event]], None] = lambda _: None,
     ) -> None:
         self._settings = settings
         self._random = random
         self._wall_ms = wall_ms
         self._connections = connections
+        self._saw = saw
         self.controller_id = NO_CONTROLLER
         self.own: Controller | None = None
 
@@ -80,10 +84,10 @@ class Terms:
 
     async def _serve(self, fence: Fence, broker_id: int) -> None:
         """A term: until somebody else is controller, or it fails."""
-        _logger.info("elected controller broker=%d epoch=%d", broker_id, fence.epoch)
+        self._saw([ControllerElected(broker_id, fence.epoch)])
         self._heard(broker_id)
         controller = self.own = Controller(
-            fence, broker_id, self._settings, self._connections(), self._random, self._wall_ms
+            fence, broker_id, self._settings, self._connections(), self._random, self._wall_ms, self._saw
         )
         loop = asyncio.get_running_loop()
         serving = loop.create_task(controller.run())
@@ -100,12 +104,12 @@ class Terms:
             if not one.cancelled() and one.exception() is not None:
                 failure = one.exception()
                 break
+        self._saw([TermEnded(broker_id, fence.epoch, str(failure or "there is another"))])
         await self._end(fence, failure)
 
     async def _end(self, fence: Fence, failure: BaseException | None) -> None:
         if isinstance(failure, SessionExpired):
             raise failure
-        _logger.info("resigned epoch=%d reason=%s", fence.epoch, failure or "another is controller")
         with suppress(ControllerMoved, ZooKeeperError):
             await resign(fence)
         if failure is not None and not isinstance(failure, ControllerMoved):
