@@ -218,6 +218,7 @@ def zookeeper_settings(config: NodeConfig) -> ZooKeeperSettings:
         is_broker_id_generated=config["broker.id.generation.enable"],
         reserved_broker_max_id=config["reserved.broker.max.id"],
         inter_broker_listener=config.inter_broker_listener,
+        control_plane_listener=config["control.plane.listener.name"],
         controlled_shutdown_retries_max=config["controlled.shutdown.max.retries"],
         controlled_shutdown_retry_backoff_ms=config["controlled.shutdown.retry.backoff.ms"],
         controller_socket_timeout_ms=config["controller.socket.timeout.ms"],
