@@ -10,7 +10,7 @@ from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import LATEST, list_offsets
 from quorate.protocol.batch import BatchHeader
 from quorate.spark.topic_client import Client
-from quorate.spark.topic_offsets import DataLossError, TopicRange
+from quorate.spark.topic_offsets import DataLossError, TopicChangedError, TopicRange
 from quorate.spark.topic_options import AtOffsets, Subscribed, TopicOptions
 from quorate.spark.topic_publish import (
     Identity,
@@ -77,7 +77,8 @@ def _published(
     client: Client, staging: Staging, plan: Plan, reached: Callable[[str], None], *, is_repeated: bool
 ) -> dict[TopicPartition, int]:
     """Publishes what is not there yet; returns the sequence numbers that come next."""
-    publisher = Publisher(client.cluster, plan.identity)
+    ids = {at.topic: target.topic_id for at, target in plan.targets.items()}
+    publisher = Publisher(client.cluster, plan.identity, topic_ids=ids)
     for look in range(_LOOKS_MAX):
         left = {at: target.pieces for at, target in plan.targets.items()}
         publisher.sequences = {at: target.sequence for at, target in plan.targets.items()}
@@ -93,6 +94,8 @@ def _published(
         except* SequenceRefusedError as errors:
             # Somebody who was thought dead has come further than we knew: look again.
             refusals = errors
+        except* TopicChangedError as errors:
+            raise DataLossError(f"the micro-batch was for another topic: {errors.exceptions[0]}") from None
         else:
             return dict(publisher.sequences)
     raise DataLossError(f"a topic lost records that had been acknowledged: {refusals.exceptions[0]}")

@@ -33,7 +33,9 @@ from quorate.spark.topic_options import (
 __all__ = [
     "DataLossError",
     "Offsets",
+    "TopicChangedError",
     "TopicRange",
+    "check_id",
     "known_partitions",
     "planned",
     "resolved",
@@ -48,6 +50,21 @@ class DataLossError(RuntimeError):
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"{reason}. With the option failOnDataLoss=false reading goes on without them.")
+
+
+class TopicChangedError(Exception):
+    """A topic was deleted and created again while something was asked of it by its id."""
+
+
+def check_id(cluster: Cluster, topic: str, topic_id: str, code: ErrorCode) -> ErrorCode:
+    """The code of a response. What may pass does not if the topic with this id is gone for good."""
+    if code in (ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID):
+        known = cluster.metadata.topics.get(topic)
+        if known is not None and str(known.id) != topic_id:
+            raise TopicChangedError(
+                f"the topic {topic!r} with id {topic_id} was deleted; the one of that name has id {known.id}"
+            )
+    return code
 
 
 @dataclass(frozen=True)

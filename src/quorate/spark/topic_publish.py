@@ -23,6 +23,7 @@ from quorate.protocol.batch import BatchHeader, set_producer
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Response
 from quorate.protocol.types import ZERO_UUID
+from quorate.spark.topic_offsets import TopicChangedError, check_id
 
 __all__ = [
     "Identity",
@@ -54,12 +55,22 @@ class Publisher:
     cluster: Cluster
     identity: Identity
     sequences: dict[TopicPartition, int] = field(default_factory=dict)
+    # Of topics that must not be others than those that were meant.
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
 
     async def publish(self, at: TopicPartition, count: int, data: bytearray) -> int:
         """Sends the next batch of a partition, until it is there. Returns its offset, -1 if nobody said."""
-        sequence = self.sequences.get(at, 0)
-        set_producer(data, 0, *self.identity, sequence)
-        offset = await self._send(at, data)
+        while True:
+            sequence = self.sequences.get(at, 0)
+            set_producer(data, 0, *self.identity, sequence)
+            try:
+                offset = await self._send(at, data)
+                break
+            except TopicChangedError:
+                if at.topic in self.topic_ids:
+                    raise
+                # Nobody there knows this producer.
+                self.sequences = {one: n for one, n in self.sequences.items() if one.topic != at.topic}
         self.sequences[at] = next_sequence(sequence, count)
         return offset
 
@@ -76,6 +87,9 @@ class Publisher:
 
     async def _send(self, at: TopicPartition, data: bytearray) -> int:
         known = self.cluster.metadata.topics.get(at.topic) or await self.cluster.topic(at.topic)
+        topic_id = str(known.id)
+        if self.topic_ids.get(at.topic, topic_id) != topic_id:
+            raise TopicChangedError(f"{at.topic!r} has id {topic_id}, not {self.topic_ids[at.topic]}")
         kind = ProduceRequest.TopicProduceData
         request = ProduceRequest(
             acks=_ACKS_ALL,
@@ -93,7 +107,7 @@ class Publisher:
                 LeaderOf(*at),
                 request,
                 version_cap=_LAST_VERSION_BY_NAME if known.id == ZERO_UUID else None,
-                error_of=_error_of,
+                error_of=lambda said: check_id(self.cluster, at.topic, topic_id, _error_of(said)),
             )
         except ApiError as error:
             if error.code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:

@@ -24,7 +24,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Response
 from quorate.protocol.types import ZERO_UUID, Buffer
 from quorate.spark.topic_client import Client
-from quorate.spark.topic_offsets import DataLossError, TopicRange
+from quorate.spark.topic_offsets import DataLossError, TopicChangedError, TopicRange, check_id
 from quorate.spark.topic_options import TopicOptions
 
 __all__ = ["Part", "RangeReader"]
@@ -162,13 +162,16 @@ class RangeReader:
             isolation_level=self._options.isolation,
             topics=[FetchRequest.Topic(topic=at.topic, topic_id=topic_id, partitions=[asked])],
         )
-        response = await self._cluster.request(
-            LeaderOf(*at),
-            request,
-            version_cap=_LAST_VERSION_BY_NAME if topic_id == ZERO_UUID else None,
-            error_of=_error_of,
-            connections=self._connections,
-        )
+        try:
+            response = await self._cluster.request(
+                LeaderOf(*at),
+                request,
+                version_cap=_LAST_VERSION_BY_NAME if topic_id == ZERO_UUID else None,
+                error_of=lambda said: check_id(self._cluster, at.topic, str(topic_id), _error_of(said)),
+                connections=self._connections,
+            )
+        except TopicChangedError as error:
+            raise DataLossError(f"{self._range}: {error}") from None
         return cast("FetchResponse", response).responses[0].partitions[0]
 
     async def _end(self, asked: asyncio.Task[_PartitionData | None] | None) -> None:
@@ -191,8 +194,8 @@ class RangeReader:
             known = await self._cluster.topic(self._range.topic)
         if str(known.id) != self._range.topic_id:
             raise DataLossError(
-                f"{self._range} was planned for the topic with id {self._range.topic_id}, which was deleted;"
-                f" the one of that name has id {known.id}"
+                f"{self._range}: the topic with id {self._range.topic_id} was deleted; the one of that name"
+                f" has id {known.id}"
             )
 
     async def _ask_policy(self) -> bool:
