@@ -12,19 +12,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
-from pyspark.sql import functions as F
-
-from quorate.spark.parts import look_at, read_parts
-from quorate.spark.raw_tables import RAW_TABLES, coverage_key, not_covered
+from quorate.spark.parts import are_equal, look_at, read_parts
+from quorate.spark.raw_tables import LOGS, not_covered
 from quorate.spark.storage_formats import Batch, Storage, Written
 from quorate.spark.warehouse import Contents, Part, StreamState, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["BatchWriter", "ForeignRows", "append_rows", "read_raw", "replace_unconfirmed"]
+__all__ = ["BatchWriter", "ForeignRows", "append_rows", "note_problems", "read_raw", "replace_unconfirmed"]
+
+_IDENTITY: Final = ["cluster_id", "source", "offset", "kind", "text"]
 
 
 class ForeignRows(Exception):  # noqa: N818
@@ -57,7 +57,7 @@ class BatchWriter:
         if done is not None and batch_id <= done.batch_id:
             return
         others = [one for name, one in contents.streams_of(self._table).items() if name != stream]
-        fresh = not_covered(frame, self._table, others)
+        fresh = not_covered(frame, self._table, others) if self._table in LOGS else frame
         batch = Batch(fresh, self._table, stream, batch_id)
         with self._warehouse.new_part(self._table) as name:
             written = self._storage.append(batch, name, contents.tables.get(self._table, ()))
@@ -91,8 +91,7 @@ def read_raw(spark: SparkSession, warehouse: Warehouse, contents: Contents, tabl
     """All rows of a raw table, the unconfirmed ones of files too unless a stream has read them since."""
     from quorate.spark.storage_formats import storage_of
 
-    in_parts = table not in ("records", "group_records", "events")
-    if in_parts:
+    if table not in LOGS:
         return read_parts(spark, warehouse, table, contents.tables.get(table, ()))
     frame = storage_of(spark, warehouse).read(table, contents)
     unconfirmed = contents.unconfirmed.get(table, {})
@@ -109,7 +108,11 @@ def replace_unconfirmed(warehouse: Warehouse, table: str, cluster_id: str, frame
         frame.write.partitionBy("cluster_id").parquet(str(place))
         found = look_at(place, table)
         part = Part(name, found.rows, found.size_bytes, found.clusters) if found.rows else None
-        warehouse.change(lambda newest: newest.with_unconfirmed(table, cluster_id, part))
+        before = warehouse.contents().unconfirmed.get(table, {}).get(cluster_id)
+        if part != before and not (
+            part and before and are_equal(place, warehouse.table_place(table, before.name))
+        ):
+            warehouse.change(lambda newest: newest.with_unconfirmed(table, cluster_id, part))
     return found.rows
 
 
@@ -125,14 +128,9 @@ def append_rows(warehouse: Warehouse, table: str, frame: DataFrame) -> int:
     return found.rows
 
 
-def changed_rows(before: DataFrame, again: DataFrame, table: str) -> DataFrame:
-    """Rows that come again and are not what they were: a log was replaced, or two clusters have one id."""
-    assert "fields" in RAW_TABLES[table].names
-    what = F.struct("epoch", "type", "fields")
-    old = before.select(coverage_key(table).alias("key"), "offset", "position", what.alias("old"))
-    new = again.select(
-        coverage_key(table).alias("key"), "cluster_id", "offset", "position", what.alias("new")
-    )
-    return (
-        new.join(old, ["key", "offset", "position"]).where("NOT old <=> new").select("cluster_id", "offset")
-    )
+def note_problems(spark: SparkSession, warehouse: Warehouse, found: DataFrame) -> int:
+    """Adds problems that are not known yet to their table; how many there were."""
+    known = read_parts(spark, warehouse, "problems", warehouse.contents().tables.get("problems", ()))
+    is_same = [known[name].eqNullSafe(found[name]) for name in _IDENTITY]
+    fresh = found.dropDuplicates(_IDENTITY).join(known, is_same, "left_anti")
+    return append_rows(warehouse, "problems", fresh.coalesce(1))

@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -18,7 +18,6 @@ from urllib.parse import quote
 from quorate.client.admin import Admin
 from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.errors import Unavailable
-from quorate.spark.found_problems import Problem
 from quorate.spark.log_places import EVENTS_DIRECTORY, GROUPS, METADATA, find_places
 
 __all__ = ["NothingToRead", "Origin", "files_in", "live_cluster"]
@@ -43,7 +42,7 @@ class Origin:
     kind: str  # "live" or "files"
     options: Mapping[str, Mapping[str, str]]
     bootstrap: str | None = None
-    problems: tuple[Problem, ...] = field(default=())
+    paths: tuple[str, ...] = ()
 
     def stream(self, table: str) -> str:
         """The name of the stream into a table: where its checkpoint is."""
@@ -76,14 +75,11 @@ def files_in(paths: Sequence[str]) -> list[Origin]:
     if absent:
         raise NothingToRead(f"{', '.join(absent)}: no such directory")
     by_cluster: dict[str, dict[str, list[str]]] = {}
-    problems: dict[Problem, None] = {}
     for table, pattern in _PATTERNS.items():
         found = find_places(paths, pattern)
         for place in found.found:
             at = str(Path(place.directory, place.only)) if place.only else place.directory
             by_cluster.setdefault(place.cluster_id, {}).setdefault(table, []).append(at)
-        if table == "records":  # of the other logs there need not be any
-            problems |= dict.fromkeys(found.problems)
     if not by_cluster:
         raise NothingToRead(
             f"{', '.join(paths)}: no log of a cluster is there; it would be in a directory like"
@@ -94,7 +90,7 @@ def files_in(paths: Sequence[str]) -> list[Origin]:
             cluster_id,
             "files",
             {table: {"paths": json.dumps(sorted(places))} for table, places in tables.items()},
-            problems=tuple(one for one in problems if one.cluster_id in (None, cluster_id)),
+            paths=tuple(sorted({place for places in tables.values() for place in places})),
         )
         for cluster_id, tables in sorted(by_cluster.items())
     ]

@@ -17,9 +17,10 @@ from quorate.spark.warehouse import Part, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Found", "count", "look_at", "read_parts"]
+__all__ = ["Found", "are_equal", "count", "look_at", "read_parts", "texts_of"]
 
 _BY_CLUSTER: Final = arrow_dataset.partitioning(pa.schema([("cluster_id", pa.string())]), flavor="hive")
+_COMPARED_ROWS_MAX: Final = 200_000
 _KEYS: Final = {
     "records": ("cluster_id", "origin"),
     "group_records": ("cluster_id", "partition"),
@@ -67,6 +68,27 @@ def count(place: Path) -> tuple[int, int]:
     files = sorted(place.rglob("*.parquet"))
     rows = sum(parquet.read_metadata(file).num_rows for file in files)
     return rows, sum(file.stat().st_size for file in files)
+
+
+def are_equal(place: Path, other: Path) -> bool:
+    """Whether two parts have the same rows; large ones count as different."""
+    rows, _ = count(place)
+    if rows != count(other)[0] or rows > _COMPARED_ROWS_MAX:
+        return False
+    tables = [
+        arrow_dataset.dataset(sorted(one.rglob("*.parquet")), format="parquet").to_table()
+        for one in (place, other)
+    ]
+    order = [
+        (name, "ascending") for name in ("partition", "offset", "position") if name in tables[0].column_names
+    ]
+    return bool(tables[0].sort_by(order).equals(tables[1].sort_by(order)))
+
+
+def texts_of(place: Path, rows_max: int) -> list[str]:
+    """What the first rows of a part say in words."""
+    data = arrow_dataset.dataset(sorted(place.rglob("*.parquet")), format="parquet")
+    return [text for text in data.head(rows_max, columns=["text"]).column("text").to_pylist() if text]
 
 
 def read_parts(spark: SparkSession, warehouse: Warehouse, table: str, parts: Iterable[Part]) -> DataFrame:

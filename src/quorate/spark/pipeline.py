@@ -12,34 +12,48 @@ from __future__ import annotations
 
 import json
 import re
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
+import pyarrow as pa
 from pyspark.errors import PySparkException, StreamingQueryException
 
 from quorate.spark.compaction import compact
-from quorate.spark.ingest import BatchWriter, replace_unconfirmed
+from quorate.spark.found_problems import Problem
+from quorate.spark.ingest import BatchWriter, note_problems, read_raw, replace_unconfirmed
 from quorate.spark.lag_sampler import Sampler, take_in_samples
 from quorate.spark.origins import Origin
-from quorate.spark.parts import count
+from quorate.spark.parts import texts_of
+from quorate.spark.problems import file_problems, problem_batch, problems_in, replaced_rows
+from quorate.spark.publishing import publish_answers
 from quorate.spark.raw_tables import LOGS
-from quorate.spark.storage_formats import storage_of
-from quorate.spark.views import ANSWERS, HISTORY, Tables, held_tables, inputs
-from quorate.spark.warehouse import Contents, Part, Warehouse
+from quorate.spark.schemas import PROBLEMS
+from quorate.spark.storage_formats import in_parts, storage_of
+from quorate.spark.warehouse import Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
 __all__ = ["PipelineError", "Teller", "Update", "follow", "publish_answers", "update"]
 
 SAMPLE_EVERY_S: Final = 30.0
+_STREAMS_AT_ONCE: Final = 2
+# A busy machine takes longer to start a Python process than Spark waits for it.
+_NO_WORKER: Final = re.compile(r"failed to connect back|CANNOT_OPEN_SOCKET|Python worker exited unexpectedly")
+_LOST: Final = re.compile(r"\bDataLoss\w*:")
+_ATTEMPTS_MAX: Final = 3
+_ALERTS_TOLD_MAX: Final = 20  # of one batch
 _FAILURES_MAX: Final = 5  # of one stream in a row, while it follows a cluster
-_PYTHON_ERROR: Final = re.compile(r"^((?!java|org\.|scala|py4j)[\w.]*[A-Z]\w*): (.+)$", re.MULTILINE)
+# The last line of a traceback of Python's, among those of Java's.
+_PYTHON_ERROR: Final = re.compile(
+    r"^(?!java|org\.|scala|py4j)((?:\w+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
+)
 
 
 class PipelineError(Exception):
@@ -101,13 +115,22 @@ def follow(
     run = _Run(spark, warehouse, tuple(origins), tell or Silent())
     with warehouse.running(), run.samplers():
         warehouse.tidy()
-        streams = {name: _Followed(run, origin, table, trigger_s) for name, origin, table in run.streams()}
+        trigger = {"processingTime": f"{int(trigger_s * 1000)} milliseconds"}
+        streams = {
+            name: _Followed(run, name, origin, table, partial(run.start, origin, table, **trigger))
+            for name, origin, table in run.streams()
+        }
+        for origin in origins:
+            if "records" in origin.options:
+                name = f"alerts of cluster {origin.cluster_id}"
+                start = partial(run.start_alerts, origin, **trigger)
+                streams[name] = _Followed(run, name, origin, "records", start)
         try:
             run.tell.stage("following the logs")
             while True:
                 is_over = stop.wait(every_s)
-                for name, stream in streams.items():
-                    stream.check(name)
+                for stream in streams.values():
+                    stream.check()
                 run.read_the_rest()
                 run.settle()
                 if is_over:
@@ -126,6 +149,8 @@ class _Run:
     origins: tuple[Origin, ...]
     tell: Teller
     done: Update = field(default_factory=Update)
+    looked_at: dict[str, int] = field(default_factory=dict)  # for problems, by table: up to how many rows
+    lost: set[tuple[str, str]] = field(default_factory=set)  # streams that read on after a loss
 
     def streams(self) -> Iterator[tuple[str, Origin, str]]:
         for origin in self.origins:
@@ -134,19 +159,57 @@ class _Run:
                     yield f"{table} of cluster {origin.cluster_id}", origin, table
 
     def read_to_the_end(self) -> None:
-        """All streams, side by side, up to where the logs end now."""
-        queries: list[tuple[str, StreamingQuery]] = []
-        try:
-            for name, origin, table in self.streams():
-                queries.append((name, self.start(origin, table, availableNow=True)))
-            for name, query in queries:
-                try:
-                    query.awaitTermination()
-                except StreamingQueryException as error:
-                    raise PipelineError(f"{name}: {cause_of(error)}") from None
-        finally:
-            for _, query in queries:
+        """All streams, a few at a time, up to where the logs end now."""
+        with ThreadPoolExecutor(_STREAMS_AT_ONCE, "pipeline") as pool:
+            reads = [pool.submit(self._read_stream, *stream) for stream in self.streams()]
+            try:
+                for read in reads:
+                    read.result()
+            except BaseException:
+                for read in reads:
+                    read.cancel()
+                raise
+
+    def _read_stream(self, name: str, origin: Origin, table: str) -> None:
+        attempt = 0
+        while True:
+            attempt += 1
+            query = self.start(origin, table, availableNow=True)
+            try:
+                query.awaitTermination()
+            except StreamingQueryException as error:
+                reason = cause_of(error)
+                if attempt >= _ATTEMPTS_MAX or not self.may_go_on(origin, table, error):
+                    raise PipelineError(f"{name}: {reason}") from None
+                self.tell.warn(f"{name}: {reason}; reading on")
+            else:
+                return
+            finally:
                 query.stop()
+
+    def may_go_on(self, origin: Origin, table: str, error: Exception) -> bool:
+        """Whether a stream that failed may be started again. What was lost or replaced in a log is a problem
+        to be noted, and no reason not to read the rest."""
+        if _LOST.search(str(error)):
+            self.lost.add((origin.cluster_id, table))
+            where = ", ".join(origin.options[table].values())
+            self.note([Problem("loss", where, cause_of(error), origin.cluster_id)])
+            if table == "records" and origin.kind == "files":
+                self._note_replaced(origin)
+            return True
+        return bool(_NO_WORKER.search(str(error)))
+
+    def note(self, problems: Sequence[Problem]) -> None:
+        if problems:
+            rows = self.spark.createDataFrame(pa.Table.from_batches([problem_batch(problems)]), PROBLEMS)
+            self.count("problems", "all", note_problems(self.spark, self.warehouse, rows))
+
+    def _note_replaced(self, origin: Origin) -> None:
+        before = read_raw(self.spark, self.warehouse, self.warehouse.contents(), "records")
+        source = self.spark.read.format("quorate").option("log", "metadata")
+        now = source.options(**origin.options["records"]).option("include", "confirmed").load()
+        found = replaced_rows(before, now, ", ".join(json.loads(origin.options["records"]["paths"])))
+        self.count("problems", origin.cluster_id, note_problems(self.spark, self.warehouse, found))
 
     def start(self, origin: Origin, table: str, **trigger: Any) -> StreamingQuery:
         stream = origin.stream(table)
@@ -159,6 +222,8 @@ class _Run:
             tell=lambda count: self.count(table, origin.cluster_id, count),
         )
         source = self.spark.readStream.format("quorate").option("log", LOGS[table])
+        if (origin.cluster_id, table) in self.lost:
+            source = source.option("failOnDataLoss", "false")
         rows = source.options(**origin.options[table]).load()
         checkpoint = str(self.warehouse.checkpoint(stream))
         return (
@@ -167,6 +232,36 @@ class _Run:
             .trigger(**trigger)
             .start()
         )
+
+    def start_alerts(self, origin: Origin, **trigger: Any) -> StreamingQuery:
+        """The stateful stream that says at once what is wrong."""
+        from quorate.spark import alerts
+
+        stream = origin.stream("alerts")
+        writer = BatchWriter(
+            self.warehouse,
+            in_parts(self.spark, self.warehouse),
+            table="alerts",
+            cluster_id=origin.cluster_id,
+            stream=stream,
+            tell=self._tell_alerts,
+        )
+        source = self.spark.readStream.format("quorate").option("log", LOGS["records"])
+        rows = source.option("failOnDataLoss", "false").options(**origin.options["records"]).load()
+        checkpoint = str(self.warehouse.checkpoint(stream))
+        return (
+            alerts.raised(alerts.watch(rows))
+            .writeStream.foreachBatch(writer)
+            .option("checkpointLocation", checkpoint)
+            .trigger(**trigger)
+            .start()
+        )
+
+    def _tell_alerts(self, count: int) -> None:
+        if count:
+            newest = self.warehouse.contents().tables["alerts"][-1]
+            for text in texts_of(self.warehouse.table_place("alerts", newest.name), _ALERTS_TOLD_MAX):
+                self.tell.warn(text)
 
     def count(self, table: str, cluster_id: str, count: int) -> None:
         if count:
@@ -179,6 +274,15 @@ class _Run:
             if origin.kind == "files" and table != "events":
                 self._read_unconfirmed(origin, table)
         self.count("end_offsets", "all", take_in_samples(self.spark, self.warehouse))
+        paths = [path for origin in self.origins for path in origin.paths]
+        self.note(file_problems(paths) if paths else [])
+        contents = self.warehouse.contents()
+        for table in ("records", "group_records"):
+            if self.looked_at.get(table) != self.done.rows.get(table, 0):
+                self.looked_at[table] = self.done.rows.get(table, 0)
+                rows = read_raw(self.spark, self.warehouse, contents, table)
+                found = problems_in(rows, f"table {table}")
+                self.count("problems", "all", note_problems(self.spark, self.warehouse, found))
 
     def settle(self) -> None:
         """Merges what is small, and computes the answers if anything is new."""
@@ -212,15 +316,15 @@ class _Run:
 class _Followed:
     """A stream that is started again if it fails, unless it fails again and again."""
 
-    def __init__(self, run: _Run, origin: Origin, table: str, trigger_s: float) -> None:
-        self._start: Callable[[], StreamingQuery] = lambda: run.start(
-            origin, table, processingTime=f"{int(trigger_s * 1000)} milliseconds"
-        )
-        self._tell = run.tell
+    def __init__(
+        self, run: _Run, name: str, origin: Origin, table: str, start: Callable[[], StreamingQuery]
+    ) -> None:
+        self._run, self._name, self._origin, self._table = run, name, origin, table
+        self._start = start
         self._failures = 0
-        self.query = self._start()
+        self.query = start()
 
-    def check(self, name: str) -> None:
+    def check(self) -> None:
         if self.query.isActive:
             self._failures = 0
             return
@@ -228,57 +332,11 @@ class _Followed:
         reason = cause_of(error) if error is not None else "it ended by itself"
         self._failures += 1
         if self._failures >= _FAILURES_MAX:
-            raise PipelineError(f"{name}: {reason}")
-        self._tell.warn(f"{name}: {reason}; started again")
+            raise PipelineError(f"{self._name}: {reason}")
+        if error is not None:
+            self._run.may_go_on(self._origin, self._table, error)
+        self._run.tell.warn(f"{self._name}: {reason}; started again")
         self.query = self._start()
-
-
-# Answers
-
-
-def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
-    """Computes all answers to a new place, and makes them the answers in one step; whether that was
-    needed."""
-    with held_tables(spark, warehouse) as tables:
-        of = _fingerprint(tables.contents)
-        if tables.contents.answers_of == of:
-            return False
-        with ExitStack() as unpublished, _kept_at_hand(tables):
-            parts = {}
-            for name in ANSWERS:
-                part_name = unpublished.enter_context(warehouse.new_answer())
-                place = warehouse.answer_place(part_name)
-                tables.fresh(name).coalesce(1).write.parquet(str(place))
-                parts[name] = Part(part_name, *count(place))
-            now_ms = int(time.time() * 1000)
-            warehouse.change(lambda newest: replace(newest, answers=parts, answers_ms=now_ms, answers_of=of))
-    return True
-
-
-@contextmanager
-def _kept_at_hand(tables: Tables) -> Iterator[None]:
-    """History that several answers are made of is computed once."""
-    uses = [one for function in ANSWERS.values() for one in inputs(function)]
-    shared: list[DataFrame] = [tables.fresh_input(one) for one in HISTORY if uses.count(one) > 1]
-    for frame in shared:
-        frame.persist()
-    try:
-        yield
-    finally:
-        for frame in shared:
-            frame.unpersist()
-
-
-def _fingerprint(contents: Contents) -> str:
-    """What answers are answers to: the same as long as no row is new."""
-    from quorate import __version__
-
-    streams: Mapping[str, Any] = {name: one.covered for name, one in sorted(contents.streams.items())}
-    samples = sum(part.rows for part in contents.tables.get("end_offsets", ()))
-    unconfirmed = sorted(
-        part.name for parts in contents.unconfirmed.values() for part in parts.values() if part.rows
-    )
-    return json.dumps([__version__, streams, samples, unconfirmed])
 
 
 def cause_of(error: PySparkException | Exception) -> str:

@@ -21,7 +21,7 @@ from quorate.spark.warehouse import Contents, Part, Warehouse, WarehouseError
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["Batch", "Storage", "Written", "session_settings", "storage_of"]
+__all__ = ["Batch", "Storage", "Written", "in_parts", "session_settings", "storage_of"]
 
 _ICEBERG: Final = "quorate_iceberg"
 _TAG: Final = "quorate-batch"
@@ -71,6 +71,11 @@ def storage_of(spark: SparkSession, warehouse: Warehouse) -> Storage:
             _require(spark, "iceberg", "org.apache.iceberg:iceberg-spark-runtime-4.0_2.13")
             return _Iceberg(spark, warehouse)
     raise WarehouseError(f"{warehouse.directory}: format {warehouse.raw_format!r} is not known")
+
+
+def in_parts(spark: SparkSession, warehouse: Warehouse) -> Storage:
+    """How tables are kept that are small whatever the format of the logs is: as parts."""
+    return _Parquet(spark, warehouse)
 
 
 def session_settings(warehouse: Warehouse) -> dict[str, str]:

@@ -22,7 +22,7 @@ from quorate.spark.warehouse import Contents, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ANSWERS", "HISTORY", "TABLES", "Tables", "compute", "held_tables", "register_views"]
+__all__ = ["ANSWERS", "HISTORY", "TABLES", "Tables", "compute", "each_once", "held_tables", "register_views"]
 
 Function = Callable[..., "DataFrame"]
 
@@ -80,10 +80,10 @@ class Tables:
 
     def _make_raw(self, name: str) -> DataFrame:
         frame = read_raw(self._spark, self._warehouse, self.contents, name)
-        return _each_once(frame) if name == "events" else frame
+        return each_once(frame) if name == "events" else frame
 
 
-def _each_once(events: DataFrame) -> DataFrame:
+def each_once(events: DataFrame) -> DataFrame:
     """An event that was read from a journal and from the topic, or published twice, is one event."""
     has_identity = F.col("incarnation").isNotNull() & F.col("sequence").isNotNull()
     known = events.where(has_identity).dropDuplicates(["cluster_id", "node_id", "incarnation", "sequence"])
