@@ -6,10 +6,10 @@ import time
 from collections import deque
 from typing import Final
 
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
-from quorate.cli.up_status import Watch, plain_lines, rendered
+from quorate.cli.up_status import Status, Watch, plain_lines, rendered
 from quorate.testing.control import Launched, State
 
 __all__ = ["Screen"]
@@ -43,12 +43,17 @@ class Screen:
         else:
             self._show_lines()
 
+    def look(self) -> tuple[Status, RenderableType]:
+        """How the cluster is now, and the picture of that."""
+        status = self._watch.look()
+        self._events.extend(self._watch.read_news())
+        return status, rendered(status, self._heading, list(self._events))
+
     def _show_picture(self) -> None:
         with Live(console=self._console, auto_refresh=False) as live:
             while self._is_there():
-                status = self._watch.look()
-                self._events.extend(self._watch.read_news())
-                live.update(rendered(status, self._heading, list(self._events)), refresh=True)
+                status, picture = self.look()
+                live.update(picture, refresh=True)
                 time.sleep(_LOOK_S if status.is_ready else _HASTE_S)
 
     def _show_lines(self) -> None:
