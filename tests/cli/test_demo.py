@@ -64,7 +64,11 @@ def test_lines_are_plain_and_fit(told: Told):
 
 def test_it_stops_brokers_first(told: Told):
     said = told.said
-    assert said.index("stopping: waiting for broker") < said.index("stopping: waiting for controller")
+    first, _, rest = said[said.index("stopping: waiting for ") :].partition(
+        "stopping: waiting for controller"
+    )
+    assert first.startswith("stopping: waiting for broker")
+    assert "broker" not in rest
     assert said.endswith("stopped\n")
 
 

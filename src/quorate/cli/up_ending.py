@@ -14,7 +14,7 @@ from quorate.testing.control import ClusterError, Launched, read_state
 
 __all__ = ["end_in_order", "stopped_by_signals"]
 
-_LOOK_S: Final = 0.05
+_LOOK_S: Final = 0.02
 
 
 def end_in_order(launched: Launched, console: Any) -> None:
