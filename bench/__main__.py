@@ -20,10 +20,11 @@ SECTIONS = (
     "simulation",
     "failover",
     "spark",
+    "spark-history",
     "spark-logs",
 )
 # Where a section is, if not in the module of its name.
-MODULES = {"spark": "spark_topics", "spark-logs": "spark_logs"}
+MODULES = {"spark": "spark_topics", "spark-logs": "spark_logs", "spark-history": "spark_history"}
 
 if sys.argv[1:2] == ["failover"] and sys.argv[2:]:
     importlib.import_module("bench.failover").main(sys.argv[2:])
