@@ -1,4 +1,4 @@
-"""Other people's clients use our cluster: three controllers and three brokers, each a process of its own.
+"""Other people's clients use our cluster: three brokers, each a process of its own, in either mode.
 
 Whatever a client writes, in whichever way, all clients read, and the same. Consumers name their partitions.
 """
@@ -45,7 +45,8 @@ from kafka.errors import KafkaError
 from kcat_program import kcat_command
 
 from node.cluster import ClusterProcesses
-from node.processes import CLUSTER_ID, HOST
+from node.processes import HOST
+from node.zookeeper_processes import BOTH_MODES, cluster_of
 from quorate.protocol.batch import batches, records
 from quorate.protocol.errors import ErrorCode
 
@@ -61,10 +62,10 @@ HOUR_MS = 3_600_000
 VERIFIABLE_PRODUCER = "org.apache.kafka.tools.VerifiableProducer"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory):
-    listeners = {"PLAINTEXT": HOST, SITE: "localhost"}
-    with ClusterProcesses(tmp_path_factory.mktemp("cluster"), listeners=listeners, **SETTINGS) as cluster:
+@pytest.fixture(scope="module", params=BOTH_MODES)
+def cluster(request, tmp_path_factory):
+    root, listeners = tmp_path_factory.mktemp("cluster"), {"PLAINTEXT": HOST, SITE: "localhost"}
+    with cluster_of(request.param, root, listeners=listeners, **SETTINGS) as cluster:
         yield cluster
 
 
@@ -589,9 +590,11 @@ def test_kafka_producer_perf_test(cluster, admin, tools, acks, codec):
 
 
 def test_kafka_metadata_quorum(cluster, tools):
+    if cluster.mode != "kraft":
+        pytest.skip("there is no quorum")
     for where in (("--bootstrap-server", cluster.bootstrap), ("--bootstrap-controller", cluster.controllers)):
         status = tools.run("metadata_quorum", *where, "describe", "--status")
-        assert re.search(rf"ClusterId: +{CLUSTER_ID}\n", status)
+        assert re.search(rf"ClusterId: +{cluster.cluster_id}\n", status)
         assert re.search(r"LeaderId: +[123]\n", status)
         voters, observers = (
             [one["id"] for one in json.loads(re.search(rf"{kind}: +(.*)", status)[1])]
@@ -612,9 +615,10 @@ def test_kafka_broker_api_versions_cluster_and_features(cluster, tools):
         # Every broker has all that this Java client would use.
         usable = re.findall(rf"\t{name}\(\d+\): .*\[usable: (\d+)\]", versions)
         assert len(usable) == len(BROKERS), name
-    assert CLUSTER_ID in tools.run("cluster", "cluster-id", *where)
-    features = tools.run("features", *where, "describe")
-    assert re.search(r"metadata.version.*FinalizedVersionLevel: 4.3-IV0", features)
+    assert cluster.cluster_id in tools.run("cluster", "cluster-id", *where)
+    if cluster.mode == "kraft":
+        features = tools.run("features", *where, "describe")
+        assert re.search(r"metadata.version.*FinalizedVersionLevel: 4.3-IV0", features)
 
 
 def test_kafka_configs_of_brokers(cluster, tools):
@@ -631,7 +635,8 @@ def test_kafka_configs_of_brokers(cluster, tools):
     assert "DYNAMIC_DEFAULT_BROKER_CONFIG:log.cleaner.threads=3" in found[2]
     assert "log.cleaner.threads=3" in tools.run("configs", *everyone, "--describe")
     static = tools.run("configs", *one, "--describe", "--all")
-    assert "  node.id=102 sensitive=false synonyms={STATIC_BROKER_CONFIG:node.id=102" in static
+    key = "node.id" if cluster.mode == "kraft" else "broker.id"
+    assert f"  {key}=102 sensitive=false synonyms={{STATIC_BROKER_CONFIG:{key}=102" in static
     assert "InvalidRequest" in tools.refused("configs", *one, "--alter", "--add-config", "node.id=7")
     for entity in (one, everyone):
         tools.run("configs", *entity, "--alter", "--delete-config", "log.cleaner.threads")

@@ -18,6 +18,7 @@ from group_members import (
 )
 
 from node.broker_processes import BrokerProcesses
+from node.zookeeper_processes import BOTH_MODES, cluster_of
 from quorate.client.cluster import Cluster
 from quorate.client.group_admin import Group, Groups
 from quorate.client.group_consumer import GroupProtocol
@@ -37,10 +38,12 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcesses]:
+@pytest.fixture(scope="module", params=BOTH_MODES)
+def cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[BrokerProcesses]:
     root = tmp_path_factory.mktemp("cluster")
-    with BrokerProcesses(root, controllers=1, brokers=2, **SETTINGS) as running:
+    with cluster_of(request.param, root, controllers=1, brokers=2, **SETTINGS) as running:
         yield running
 
 

@@ -46,6 +46,10 @@ class BrokerProcesses(ClusterProcesses):
     mode = "kraft"
 
     @property
+    def cluster_id(self) -> str:
+        return CLUSTER_ID
+
+    @property
     def governors(self) -> list[int]:
         """Without these nodes nothing can be decided."""
         return list(self.controller_ids)

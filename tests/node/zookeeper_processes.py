@@ -90,6 +90,12 @@ class ZooKeeperProcesses(BrokerProcesses):
         assert self.zookeeper is not None
         return self.zookeeper.address
 
+    @property
+    def cluster_id(self) -> str:
+        """As the first broker has written it down."""
+        text = (self.directory(self.broker_ids[0]) / "meta.properties").read_text()
+        return text.partition("cluster.id=")[2].split()[0]
+
     def __enter__(self) -> Self:
         if self.zookeeper is not None:
             self.zookeeper.start()

@@ -116,7 +116,6 @@ def test_up_starts_a_private_one_and_says_which(tmp_path: Path):
     assert process.returncode == 0, said
     assert found["mode"] == "zookeeper"
     assert f"(private, {jars()})" in said
-    assert "controller" in said
     state = json.loads((tmp_path / "c" / "cluster.json").read_text())
     assert [one["pid"] for one in state["zookeeper"]["servers"]] == [None]
     assert [one["state"] for one in state["nodes"]] == ["stopped", "stopped"]
