@@ -22,9 +22,15 @@ SECTIONS = (
     "spark",
     "spark-history",
     "spark-logs",
+    "spark-pipeline",
 )
 # Where a section is, if not in the module of its name.
-MODULES = {"spark": "spark_topics", "spark-logs": "spark_logs", "spark-history": "spark_history"}
+MODULES = {
+    "spark": "spark_topics",
+    "spark-logs": "spark_logs",
+    "spark-history": "spark_history",
+    "spark-pipeline": "spark_pipeline",
+}
 
 if sys.argv[1:2] == ["failover"] and sys.argv[2:]:
     importlib.import_module("bench.failover").main(sys.argv[2:])

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import os
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -99,3 +102,73 @@ def test_a_project_is_written_once_and_knows_what_to_read(tmp_path: Path):
         copy_project(tmp_path / "project", cluster="127.0.0.1:9092")
     with pytest.raises(ValueError, match="not both"):
         copy_project(tmp_path / "other", cluster="127.0.0.1:9092", logs=["/x"])
+
+
+UPDATES = """
+import json, sys
+from pathlib import Path
+
+from metadata_directories import copy_of, data, leads
+from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
+from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
+from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+
+from quorate.spark import session
+from quorate.spark.declarative import copy_project
+
+home = Path(sys.argv[1])
+log = [leads(0, 1, leader=1, voters=[1]), data(1, 1, 3)]
+copy_of(home / "log", (0, log))
+spec_path = copy_project(home / "project", logs=[str(home / "log")])
+spec = load_pipeline_spec(spec_path)
+spark = session("local[2]", settings={
+    "spark.api.mode": "connect",
+    "spark.driver.memory": "1g",
+    "spark.local.dir": str(home),
+    "spark.sql.warehouse.dir": str(home / "warehouse"),
+    "spark.sql.catalogImplementation": "hive",
+    "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:declarative;create=true",
+    "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
+    "spark.sql.pipelines.execution.streamstate.pollingInterval": "0",
+    "spark.sql.pipelines.maxFlowRetryAttempts": "0",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+})
+
+def update():
+    graph = create_dataflow_graph(spark, default_catalog=None, default_database=None, sql_conf={})
+    registry = SparkConnectGraphElementRegistry(spark, graph)
+    register_definitions(spec_path, registry, spec, spark, graph)
+    wanted = ["records", "controller_terms", "broker_states", "incidents"]
+    events = start_run(spark, graph, full_refresh=[], full_refresh_all=False, refresh=wanted, dry=False,
+                       storage=spec.storage)
+    list(events)
+    offsets = sorted(row.offset for row in spark.table("records").collect())
+    terms = sorted(row.epoch for row in spark.table("controller_terms").collect())
+    return {"offsets": offsets, "terms": terms, "incidents": spark.table("incidents").count()}
+
+found = [update()]
+copy_of(home / "log", (0, [*log, leads(4, 2, leader=1, voters=[1]), data(5, 2, 2)]))
+found.append(update())
+(home / "found.json").write_text(json.dumps(found))
+spark.stop()
+"""
+
+
+@pytest.mark.spark
+def test_the_second_update_sees_what_is_new(tmp_path: Path):
+    """If a table forgot what it is made of, it would be one update behind from here on."""
+    tests = Path(__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", UPDATES, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": f"{tests}:{tests / 'spark'}"},
+        capture_output=True,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert (tmp_path / "found.json").exists(), done.stdout[-3000:] + done.stderr[-6000:]
+    first, second = json.loads((tmp_path / "found.json").read_text())
+    assert (first["offsets"], first["terms"]) == ([0, 1, 2, 3], [1])
+    assert (second["offsets"], second["terms"]) == ([0, 1, 2, 3, 4, 5, 6], [1, 2])
+    assert second["incidents"] > first["incidents"]
