@@ -139,6 +139,35 @@ def test_events_of_the_topic_are_those_of_the_journals(cluster: Cluster) -> None
     assert {row["partition"] for row in from_journals} == {-1}
 
 
+def test_a_stream_survives_a_change_of_leaders_and_copies_confirm_each_other() -> None:
+    with Cluster(brokers=3) as cluster:
+        asyncio.run(_create(cluster, "orders", 6))
+        stream = metadata_source.stream_reader({"bootstrap.servers": cluster.bootstrap_servers}, RECORDS)
+        first = stream.latestOffset(stream.initialOffset(), ReadAllAvailable())
+        leader_id = asyncio.run(_leader_of(cluster))
+        cluster.stop(leader_id)
+        asyncio.run(_create(cluster, "payments", 3))
+        second = stream.latestOffset(first, ReadAllAvailable())
+        parts = [*stream.partitions(stream.initialOffset(), first), *stream.partitions(first, second)]
+        rows = [row for part in parts for some in stream.read(part) for row in some.to_pylist()]
+        stream.stop()
+        from_files = rows_of(metadata_source, RECORDS, path=str(cluster.directory), include="confirmed")
+        (one_copy,) = cluster.directory.glob(f"node-{leader_id}/data")
+        from_one = rows_of(metadata_source, RECORDS, path=str(one_copy), include="confirmed")
+
+    assert [row["offset"] for row in rows] == list(range(len(rows)))
+    assert len({row["epoch"] for row in rows}) == 2
+    assert "payments" in {row["topic"] for row in rows}
+    assert from_files[: len(rows)] == rows
+    assert len(from_one) < len(rows)
+    assert rows[: len(from_one)] == from_one
+
+
+async def _leader_of(cluster: Cluster) -> int:
+    async with Client(cluster.bootstrap_servers) as client:
+        return (await Admin(client).describe_quorum()).leader_id
+
+
 def test_a_log_that_was_cut_off_begins_with_its_snapshot() -> None:
     settings = {
         "metadata.log.max.record.bytes.between.snapshots": "2000",

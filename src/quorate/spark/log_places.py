@@ -8,6 +8,7 @@ one log, a single file. Whose it is says `meta.properties` beside the log; if th
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -32,6 +33,7 @@ _FILES: Final = {
     EVENTS_DIRECTORY: re.compile(r"events-\d{20}\.jsonl"),
 }
 _OTHER_LOG: Final = re.compile(r"__.*-\d+")
+_SEGMENT: Final = re.compile(r"\d{20}\.log")
 _PATTERN: Final = re.compile(r"[*?\[]")
 _DEPTH_MAX: Final = 8
 _PLACES_MAX: Final = 100_000
@@ -127,9 +129,15 @@ def _directories(path: Path, wanted: re.Pattern[str], depth: int) -> Iterator[Pa
     if wanted.fullmatch(path.name):
         yield path
         return
-    if depth < _DEPTH_MAX:
-        for inside in sorted(path.iterdir()):
-            yield from _directories(inside, wanted, depth + 1)
+    if depth >= _DEPTH_MAX:
+        return
+    with os.scandir(path) as entries:
+        inside = sorted(entries, key=lambda entry: entry.name)
+    # A directory with segments is that of a partition: brokers have thousands, and no log is below them.
+    if not any(_SEGMENT.fullmatch(entry.name) for entry in inside):
+        for entry in inside:
+            if entry.is_dir():
+                yield from _directories(Path(entry.path), wanted, depth + 1)
 
 
 def _place(
