@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from topic_data import awaited
 
 from quorate.spark import session
 
@@ -24,7 +25,7 @@ def into_the_table(spark: SparkSession, servers: str, home: Path, source: str) -
     frame = spark.readStream.format(source).options(**options, maxOffsetsPerTrigger="700").load()
     writer = frame.writeStream.format("parquet").option("path", str(home / "table"))
     writer = writer.option("checkpointLocation", str(home / "in"))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    awaited(writer.trigger(availableNow=True).start)
 
 
 def into_the_topic(spark: SparkSession, servers: str, home: Path) -> None:
@@ -32,7 +33,7 @@ def into_the_topic(spark: SparkSession, servers: str, home: Path) -> None:
     writer = frame.select("key", "value").writeStream.format("quorate")
     writer = writer.options(**{"bootstrap.servers": servers, "topic": "to", "kafka.batch.size": "2000"})
     writer = writer.option("checkpointLocation", str(home / "out"))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    awaited(writer.trigger(availableNow=True).start)
 
 
 def main(servers: str, home: Path, source: str, jars: str = "") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
-from topic_data import create, delete, fill, values
+from topic_data import awaited, create, delete, fill, values
 
 from quorate.client.metadata import TopicPartition
 from quorate.protocol.batch import Record, build
@@ -97,8 +97,7 @@ def test_a_stream_is_written_once_though_its_last_batch_is_repeated(
         source["maxOffsetsPerTrigger"] = "250"
         sink = {"bootstrap.servers": servers, "topic": "to", "checkpointLocation": str(tmp_path)}
         frame = spark.readStream.format("quorate").options(**source).load().select("key", "value")
-        query = frame.writeStream.format("quorate").options(**sink).trigger(availableNow=True).start()
-        query.awaitTermination()
+        awaited(frame.writeStream.format("quorate").options(**sink).trigger(availableNow=True).start)
 
     copy()
     assert sorted(map(int, filter(None, values(servers, "to")))) == list(range(600))

@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from topic_data import create, delete, delete_records, fill
+from topic_data import awaited, create, delete, delete_records, fill
 
 from quorate.testing import Cluster
 from quorate.testing.control import wait_until
@@ -42,8 +42,7 @@ def start(spark: SparkSession, servers: str, home: Path, **options: object) -> S
 
 def run(spark: SparkSession, servers: str, home: Path, **options: object) -> list[dict[str, Any]]:
     """The micro-batches of a run that had rows."""
-    query = start(spark, servers, home, **options)
-    query.awaitTermination()
+    query = awaited(lambda: start(spark, servers, home, **options))
     return [one for one in query.recentProgress if one["numInputRows"]]
 
 

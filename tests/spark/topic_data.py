@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import StreamingQueryException
+from pyspark.sql.streaming import StreamingQuery
 
 from quorate.client.admin import Admin, NewTopic
 from quorate.client.cluster import LeaderOf
@@ -18,7 +20,7 @@ from quorate.spark.topic_options import read_topic_options
 from quorate.spark.topic_publish import Publisher, new_identity
 from quorate.spark.topic_reader import read_range
 
-__all__ = ["create", "delete", "delete_records", "fill", "values"]
+__all__ = ["awaited", "create", "delete", "delete_records", "fill", "values"]
 
 
 def create(servers: str, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
@@ -83,3 +85,18 @@ def values(servers: str, topic: str) -> list[bytes | None]:
         for batch in read_range(one, options)
         for value in batch.column("value").to_pylist()
     ]
+
+
+def awaited(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """A query that has ended by itself. Spark gives the Python process of a stream ten seconds to begin, which
+    a busy machine can miss: then it is started again, from its checkpoint."""
+    for _ in range(10):
+        query = start()
+        try:
+            query.awaitTermination()
+        except StreamingQueryException as error:
+            if "failed to connect back" not in str(error):
+                raise
+        else:
+            return query
+    raise AssertionError("the Python process of a stream never began in time")
