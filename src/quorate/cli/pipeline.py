@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -225,7 +225,9 @@ def _print_rows(frame: DataFrame, rows_max: int, as_json: bool) -> None:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, (datetime, date)):
+    if isinstance(value, datetime):
+        return value.astimezone(UTC).isoformat()  # Spark gives it in the zone of this machine
+    if isinstance(value, date):
         return value.isoformat()
     if isinstance(value, Decimal):
         return float(value)
@@ -236,6 +238,6 @@ def _cell(value: Any) -> str | None:
     if value is None:
         return None
     if isinstance(value, datetime):
-        return value.isoformat(sep=" ", timespec="milliseconds")
+        return value.astimezone(UTC).isoformat(sep=" ", timespec="milliseconds")[:23]
     text = json.dumps(value, default=_plain) if isinstance(value, (list, dict)) else str(value)
     return text if len(text) <= _CELL_MAX else text[: _CELL_MAX - 1] + "…"

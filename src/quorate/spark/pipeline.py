@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-__all__ = ["PipelineError", "Teller", "Update", "follow", "publish_answers", "update"]
+__all__ = ["PipelineError", "Teller", "Update", "follow", "read_logs", "update"]
 
 SAMPLE_EVERY_S: Final = 30.0
 _STREAMS_AT_ONCE: Final = 2
@@ -88,16 +88,19 @@ def update(
     """Reads what is new at all origins, and brings the answers up to date."""
     run = _Run(spark, warehouse, tuple(origins), tell or Silent())
     with warehouse.running():
-        warehouse.tidy()
-        for origin in origins:
-            if origin.bootstrap is not None:
-                Sampler(
-                    warehouse, origin.cluster_id, origin.bootstrap, SAMPLE_EVERY_S, run.tell.warn
-                ).sample()
-        run.tell.stage("reading the logs")
-        run.read_to_the_end()
-        run.read_the_rest()
+        run.read()
         run.settle()
+    return run.done
+
+
+def read_logs(
+    spark: SparkSession, warehouse: Warehouse, origins: Sequence[Origin], tell: Teller | None = None
+) -> Update:
+    """Only the first half of `update`: the raw tables. Answers stay what they were."""
+    run = _Run(spark, warehouse, tuple(origins), tell or Silent())
+    with warehouse.running():
+        run.read()
+        compact(spark, warehouse)
     return run.done
 
 
@@ -157,6 +160,17 @@ class _Run:
             for table in LOGS:
                 if table in origin.options:
                     yield f"{table} of cluster {origin.cluster_id}", origin, table
+
+    def read(self) -> None:
+        """All that is new, once."""
+        self.warehouse.tidy()
+        for origin in self.origins:
+            if origin.bootstrap is not None:
+                where = origin.cluster_id, origin.bootstrap
+                Sampler(self.warehouse, *where, SAMPLE_EVERY_S, self.tell.warn).sample()
+        self.tell.stage("reading the logs")
+        self.read_to_the_end()
+        self.read_the_rest()
 
     def read_to_the_end(self) -> None:
         """All streams, a few at a time, up to where the logs end now."""

@@ -104,7 +104,7 @@ def held_tables(spark: SparkSession, warehouse: Warehouse) -> Iterator[Tables]:
 def register_views(tables: Tables, spark_sql: str | None = None) -> list[str]:
     """Makes the tables that a query names, or all, views of the session; their names."""
     names: Iterable[str] = (
-        TABLES if spark_sql is None else sorted(set(_WORD.findall(spark_sql)) & set(TABLES))
+        TABLES if spark_sql is None else sorted(set(_WORD.findall(spark_sql.lower())) & set(TABLES))
     )
     for name in names:
         tables[name].createOrReplaceTempView(name)
