@@ -149,6 +149,13 @@ def test_any_broker_that_is_alive_may_be_taken_for_the_controller(asked):
     assert asked.metadata(listener="ELSE").controller_id == -1
 
 
+def test_where_a_broker_is_elected_clients_are_told_of_that_one(asked):
+    asked.broker.controller_id = lambda: 2
+    assert {asked.metadata().controller_id for _ in range(10)} == {2}
+    asked.broker.controller_id = lambda: 3  # which is not alive, as far as this broker knows
+    assert asked.metadata().controller_id == -1
+
+
 def test_the_cluster_has_its_id(asked):
     assert asked.metadata(version=2).cluster_id == CLUSTER_ID
 

@@ -1,6 +1,7 @@
 """Brokers of Apache Kafka 3.9, the last with ZooKeeper, in one cluster with ours: under our controller, and
 ours under theirs. Two brokers of ours and one of theirs; every topic has a replica on each."""
 
+import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +71,14 @@ class Mixed:
         (self.theirs if broker_id == THEIRS else self.ours).start(broker_id)
         self.wait_until_alive()
 
+    def _answers(self) -> bool:
+        """Theirs are registered before they listen."""
+        try:
+            with socket.create_connection((HOST, self.ours.port(THEIRS)), timeout=5):
+                return True
+        except OSError:
+            return False
+
     def kill(self, broker_id: int) -> None:
         (self.theirs if broker_id == THEIRS else self.ours).kill(broker_id)
 
@@ -78,6 +87,7 @@ class Mixed:
             "all are alive for each of ours",
             lambda: all(self.ours.brokers_known_to(one).keys() == {*ALL} for one in OURS),
         )
+        self.ours.wait("theirs answers", self._answers)
 
     def ask(self, broker_id: int, request: Any, version: int) -> Any:
         if broker_id == THEIRS:
