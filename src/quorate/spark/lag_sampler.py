@@ -22,7 +22,7 @@ from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import LATEST, listed_offsets
 from quorate.protocol.errors import ApiError
-from quorate.spark.ingest import look_at
+from quorate.spark.parts import look_at
 from quorate.spark.swap import write_whole
 from quorate.spark.warehouse import Contents, Part, StreamState, Warehouse
 

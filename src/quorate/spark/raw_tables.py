@@ -114,8 +114,8 @@ def not_covered(frame: DataFrame, table: str, streams: Iterable[StreamState]) ->
     """The rows that no stream has covered. What a snapshot says is also covered by the log up to there."""
     ranges: dict[str, list[tuple[int, int]]] = {}
     for stream in streams:
-        for key, covered in stream.covered.items():
-            ranges.setdefault(key, []).append(covered)
+        for key, at in stream.covered.items():
+            ranges.setdefault(key, []).append(at)
     if not ranges:
         return frame
     known = F.from_json(F.lit(json.dumps(ranges)), _RANGES)

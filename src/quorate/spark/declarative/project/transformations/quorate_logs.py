@@ -22,7 +22,6 @@ def define(table: str, log: str) -> None:
     @dp.table(
         name=table,
         comment=f"from the log {log}: see docs/pipeline.md",
-        format="parquet",
         partition_cols=["cluster_id"],
     )
     def rows() -> DataFrame:

@@ -22,7 +22,7 @@ def table_named(name: str) -> DataFrame:
 
 
 def define(name: str) -> None:
-    @dp.materialized_view(name=name, comment="see docs/history.md", format="parquet")
+    @dp.materialized_view(name=name, comment="see docs/history.md")
     def rows() -> DataFrame:
         return compute(name, table_named)
 
