@@ -365,6 +365,27 @@ def test_a_log_that_was_truncated_is_read_anew(tmp_path: Path) -> None:
     assert log.epoch_at(6) == 2
 
 
+def test_the_voters_are_looked_for_in_segments_before(tmp_path: Path) -> None:
+    first = [leads(0, 1, voters=[1]), data(1, 1, 4)]
+    root = copy_of(tmp_path, (0, first), (5, [data(5, 1)]), (6, [data(6, 1, 2)]))
+    places = find_places([str(root)], METADATA)
+
+    (log,) = read_clusters(places.found, ScanCache(), lambda _: 7)
+
+    assert log.confirmed_end == 8
+    assert offsets_of(log, 7) == [7]
+
+
+def test_a_snapshot_that_has_changed_is_looked_at_again(tmp_path: Path) -> None:
+    root, cache = copy_of(tmp_path, (5, EPOCH_2), snapshots=[SnapshotId(6, 2)]), ScanCache()
+    (before,) = logs_of(root, cache=cache)
+    damaged(root / "__cluster_metadata-0" / f"{SnapshotId(6, 2)}.checkpoint", 100, b"\xff\xff\xff")
+    (after,) = logs_of(root, cache=cache)
+
+    assert not before.problems
+    assert kinds_of(after) == ["corrupt", "no_snapshot"]
+
+
 def test_segments_before_an_offset_are_not_looked_into(tmp_path: Path) -> None:
     root = copy_of(tmp_path, (0, [b"whatever"]), (5, EPOCH_2))
     places = find_places([str(root)], METADATA)

@@ -44,8 +44,8 @@ def confirmed_by_epoch(batches: NDArray[Any]) -> int:
         return 0
     last_epoch = batches["epoch"][changes[-1]]
     first = int(np.flatnonzero(batches["epoch"] == last_epoch)[0])
-    if first == 0 and int(batches["base_offset"][0]) > 0:
-        return 0  # it begins before the log does
+    if first == 0 and not batches["is_control"][0]:
+        return 0  # it began before what is known of the log
     return int(batches["base_offset"][first])
 
 

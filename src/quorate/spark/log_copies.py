@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -12,10 +13,10 @@ from numpy.typing import NDArray
 
 from quorate.spark.found_problems import Problem
 from quorate.spark.log_places import LogPlace
-from quorate.spark.log_scan import BATCH, TRUNCATED, ScanCache
+from quorate.spark.log_scan import BATCH, TRUNCATED, FileScan, ScanCache
 from quorate.storage.errors import StorageError
 from quorate.storage.files import ReadOnlyFiles
-from quorate.storage.metadata_files import list_segments
+from quorate.storage.metadata_files import Segment, list_segments
 from quorate.storage.snapshots import SnapshotId, SnapshotReader
 
 __all__ = ["PLACED", "LogCopy", "SnapshotFile", "read_copy"]
@@ -32,13 +33,17 @@ class SnapshotFile(NamedTuple):
     id: SnapshotId
     path: str
 
-    def problem(self, cluster_id: str) -> Problem | None:
-        """What is wrong with it."""
+    def problem(self, cluster_id: str, cache: ScanCache) -> Problem | None:
+        """What is wrong with it. It is looked at again only if the file has changed."""
+        why = cache.verdict(self.path, self._why_not_whole)
+        return Problem("corrupt", self.path, why, cluster_id, self.id.offset - 1) if why else None
+
+    def _why_not_whole(self) -> str | None:
         try:
             with SnapshotReader(ReadOnlyFiles(), self.path, self.id.epoch) as reader:
                 reader.verify()
         except StorageError as error:
-            return Problem("corrupt", self.path, str(error), cluster_id, self.id.offset - 1)
+            return str(error)
         return None
 
 
@@ -66,29 +71,24 @@ class LogCopy:
 
 
 def read_copy(place: LogPlace, cache: ScanCache, from_offset: int = 0) -> LogCopy:
-    """What is in a directory. Segments that end before an offset are not looked into."""
+    """What is in a directory. Segments before the one that an offset is in are looked into only until one
+    is found in which an epoch begins."""
     problems: list[Problem] = []
     segments = [one for one in _segments(place) if place.only in (None, Path(one.path).name)]
     begins = [one.base_offset for one in segments]
-    skipped = sum(begin <= from_offset for begin in begins[1:])
     parts: list[NDArray[Any]] = []
-    for number, segment in enumerate(segments):
-        if number < skipped:
-            continue
+    for number, segment in reversed(list(enumerate(segments))):
         try:
             scan = cache.scan(segment.path)
         except OSError as error:
-            problems.append(
-                Problem("unreadable", segment.path, str(error), place.cluster_id, segment.base_offset)
-            )
+            text = str(error)
+            problems.append(Problem("unreadable", segment.path, text, place.cluster_id, segment.base_offset))
             continue
-        is_last = number == len(segments) - 1
-        for damage in scan.damages:
-            offset = segment.base_offset if damage.offset is None else damage.offset
-            tail = " (a log in use may end so)" if damage.kind == TRUNCATED and is_last else ""
-            text = f"bytes {damage.position} to {damage.end - 1}: {damage.reason}{tail}"
-            problems.append(Problem(damage.kind, segment.path, text, place.cluster_id, offset))
-        parts.append(_placed(scan.batches, number))
+        problems += _damages(scan, segment, place, is_last=number == len(segments) - 1)
+        parts.insert(0, _placed(scan.batches, number))
+        # Who leads and who votes is said where an epoch begins.
+        if begins[number] <= from_offset and any(part["is_control"].any() for part in parts):
+            break
     batches = np.concatenate(parts) if parts else _NO_BATCHES.copy()
     files = tuple(one.path for one in segments)
     batches = _ascending(batches, files, place, problems)
@@ -98,8 +98,16 @@ def read_copy(place: LogPlace, cache: ScanCache, from_offset: int = 0) -> LogCop
     return LogCopy(place, files, batches, snapshots, tuple(problems))
 
 
-def _segments(place: LogPlace) -> list[Any]:
+def _segments(place: LogPlace) -> list[Segment]:
     return list_segments(ReadOnlyFiles(), place.directory)
+
+
+def _damages(scan: FileScan, segment: Segment, place: LogPlace, *, is_last: bool) -> Iterator[Problem]:
+    for damage in scan.damages:
+        offset = segment.base_offset if damage.offset is None else damage.offset
+        tail = " (a log in use may end so)" if damage.kind == TRUNCATED and is_last else ""
+        text = f"bytes {damage.position} to {damage.end - 1}: {damage.reason}{tail}"
+        yield Problem(damage.kind, segment.path, text, place.cluster_id, offset)
 
 
 def _snapshots(place: LogPlace) -> tuple[SnapshotFile, ...]:

@@ -193,17 +193,15 @@ def read_clusters(
     by_cluster: dict[str, list[LogPlace]] = {}
     for place in places:
         by_cluster.setdefault(place.cluster_id, []).append(place)
-    return [
-        _merged(
-            cluster_id,
-            [read_copy(place, cache, from_offset(cluster_id)) for place in some],
-            from_offset(cluster_id),
-        )
-        for cluster_id, some in sorted(by_cluster.items())
-    ]
+    found = []
+    for cluster_id, some in sorted(by_cluster.items()):
+        start = from_offset(cluster_id)
+        copies = [read_copy(place, cache, start) for place in some]
+        found.append(_merged(cluster_id, copies, start, cache))
+    return found
 
 
-def _merged(cluster_id: str, found: Sequence[LogCopy], from_offset: int) -> ClusterLog:
+def _merged(cluster_id: str, found: Sequence[LogCopy], from_offset: int, cache: ScanCache) -> ClusterLog:
     copies = tuple(sorted(found, key=lambda copy: copy.progress, reverse=True))
     reference = copies[0]
     problems = [problem for copy in copies for problem in copy.problems]
@@ -217,7 +215,7 @@ def _merged(cluster_id: str, found: Sequence[LogCopy], from_offset: int) -> Clus
                 continue
         agreeing.append(copy)
         batches = _filled(batches, copy.numbered(number), agreed_end(reference.batches, copy.batches))
-    snapshots = _Snapshots(cluster_id, agreeing, problems)
+    snapshots = _Snapshots(cluster_id, agreeing, problems, cache)
     needed, begin_offset = _needed(batches, snapshots, from_offset)
     is_continued = 0 < from_offset >= begin_offset  # what is before was read before
     has_snapshot = any(one.id.offset == begin_offset for one in needed)
@@ -288,7 +286,10 @@ def _conflict(reference: LogCopy, copy: LogCopy) -> Problem | None:
 class _Snapshots:
     """The snapshots of all copies, each looked at before it is used."""
 
-    def __init__(self, cluster_id: str, copies: Sequence[LogCopy], problems: list[Problem]) -> None:
+    def __init__(
+        self, cluster_id: str, copies: Sequence[LogCopy], problems: list[Problem], cache: ScanCache
+    ) -> None:
+        self._cache = cache
         self._cluster_id = cluster_id
         self._files = sorted(
             (one for copy in copies for one in copy.snapshots), key=lambda one: (one.id.offset, one.path)
@@ -309,7 +310,7 @@ class _Snapshots:
 
     def _is_whole(self, snapshot: SnapshotFile) -> bool:
         if snapshot.path not in self._verdicts:
-            problem = snapshot.problem(self._cluster_id)
+            problem = snapshot.problem(self._cluster_id, self._cache)
             self._verdicts[snapshot.path] = problem is None
             if problem is not None:
                 self._problems.append(problem)

@@ -7,6 +7,7 @@ file is damaged, the next batch that is whole is looked for, so that one bad byt
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -78,10 +79,23 @@ def scan_file(path: str, known: FileScan | None = None) -> FileScan:
 
 
 class ScanCache:
-    """Scans of files that only grow, for who looks at them again and again."""
+    """Scans of files that only grow, and verdicts on files that do not change, for who looks repeatedly."""
 
     def __init__(self) -> None:
         self._scans: dict[str, tuple[tuple[int, int], FileScan]] = {}
+        self._verdicts: dict[str, tuple[tuple[int, int], str | None]] = {}
+
+    def verdict(self, path: str, judge: Callable[[], str | None]) -> str | None:
+        """What somebody said of a file when it was what it is now."""
+        status = Path(path).stat()
+        identity = status.st_size, status.st_mtime_ns
+        before, said = self._verdicts.pop(path, (None, None))
+        if before != identity:
+            said = judge()
+        if len(self._verdicts) >= _CACHED_MAX:
+            self._verdicts.pop(next(iter(self._verdicts)))
+        self._verdicts[path] = identity, said
+        return said
 
     def scan(self, path: str) -> FileScan:
         status = Path(path).stat()
