@@ -61,15 +61,18 @@ def _section(spark: SparkSession, root: Path, sizes: list[int] | tuple[int, ...]
     written: dict[int, float] = {}
     for size in sizes:
         log = write_log(root / f"log-{size}", size)
-        with _Memory() as memory:
-            decoded[size] = size / _decode(spark, log)
-            written[size] = size / _write(spark, log, root / "rows")
         label = f"{size:>10,} records"
-        note = f"Java {memory.java_mb:,.0f} MB, Python workers {memory.python_mb:,.0f} MB together"
-        yield Row(f"{label}: millions of records decoded per second", decoded[size] / 1e6)
-        yield Row(
-            f"{label}: millions of records written to parquet per second", written[size] / 1e6, note=note
-        )
+        with _Memory() as memory:
+            before_s = _cpu_seconds()
+            decoded[size] = size / _decode(spark, log)
+            note = f"{(_cpu_seconds() - before_s) / size * 1e6:.1f} CPU seconds per million"
+            yield Row(f"{label}: millions of records decoded per second", decoded[size] / 1e6, note=note)
+            before_s = _cpu_seconds()
+            written[size] = size / _write(spark, log, root / "rows")
+            note = f"{(_cpu_seconds() - before_s) / size * 1e6:.1f} CPU seconds per million"
+        note += f"; Java {memory.java_mb:,.0f} MB, Python workers {memory.python_mb:,.0f} MB together"
+        what = f"{label}: millions of records written to parquet per second"
+        yield Row(what, written[size] / 1e6, note=note)
         _remove(log)
     for what, speeds in (("decode", decoded), ("write", written)):
         first, last = sizes[0], sizes[-1]
@@ -210,7 +213,7 @@ class _Memory:
     def _look(self) -> None:
         while not self._is_over.wait(0.2):
             java = python = 0.0
-            for name, resident_mb in _below(os.getpid()):
+            for _, name, resident_mb in _descendants(os.getpid()):
                 if name == "java":
                     java += resident_mb
                 else:
@@ -218,8 +221,20 @@ class _Memory:
             self.java_mb, self.python_mb = max(self.java_mb, java), max(self.python_mb, python)
 
 
-def _below(process: int) -> Iterator[tuple[str, float]]:
-    """The names of all descendants of a process, and how many megabytes each has resident."""
+def _cpu_seconds() -> float:
+    """What the processes below this one have computed so far: less a matter of who else is busy."""
+    total = 0.0
+    for process, _, _ in _descendants(os.getpid()):
+        try:
+            fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        total += (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return total
+
+
+def _descendants(process: int) -> Iterator[tuple[int, str, float]]:
+    """All descendants of a process, by id, name and how many megabytes each has resident."""
     children: dict[int, list[tuple[int, str, float]]] = {}
     for path in Path("/proc").glob("[0-9]*/status"):
         try:
@@ -231,6 +246,6 @@ def _below(process: int) -> Iterator[tuple[str, float]]:
         children.setdefault(int(lines["PPid"]), []).append(found)
     waiting = [process]
     while waiting:
-        for child, name, resident_mb in children.get(waiting.pop(), []):
-            waiting.append(child)
-            yield name, resident_mb
+        for found in children.get(waiting.pop(), []):
+            waiting.append(found[0])
+            yield found
