@@ -8,8 +8,7 @@ is; a key that is not known is a warning, because files that were written for Ap
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -27,165 +26,35 @@ from quorate.coordinator.settings import KEYS as GROUP_KEYS
 from quorate.coordinator.settings import GroupSettings
 from quorate.net.budget import Budget
 from quorate.net.limits import Limits
+from quorate.node.config_values import (
+    ConfigError,
+    Listener,
+    Setting,
+    at_least,
+    boolean,
+    integer,
+    ms,
+    one_of,
+    read_address_or_none,
+    read_assignors,
+    read_digest,
+    read_ensemble,
+    read_level,
+    read_listeners,
+    read_names,
+    read_protocol_version,
+    read_roles,
+    read_servers,
+    read_validation,
+    read_voters,
+)
+from quorate.node.config_zookeeper import check_zookeeper
 from quorate.node.logs import FORMATS, LEVELS
 from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.values import dataclass
 
 __all__ = ["SETTINGS", "TLS_KEYS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
-
-
-_ZOOKEEPER_PORT: Final = 2181
-
-
-class ConfigError(Exception):
-    """Something that an operator must fix."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    name: str
-    host: str
-    port: int
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    read: Callable[[str], Any]
-    allowed: str
-    default: Any
-
-
-def _integer(lowest: int, highest: int = 2**63 - 1) -> Callable[[str], int]:
-    def read(text: str) -> int:
-        value = int(text)
-        if not lowest <= value <= highest:
-            raise ValueError
-        return value
-
-    return read
-
-
-def _ms(default: int) -> Setting:
-    return Setting(_integer(0, 2**31 - 1), "milliseconds from 0 on", default)
-
-
-def _at_least(lowest: int, default: int) -> Setting:
-    return Setting(_integer(lowest), f"a number from {lowest} on", default)
-
-
-def _true_or_false(text: str) -> str:
-    if text.lower() not in ("true", "false"):
-        raise ValueError
-    return text.lower()
-
-
-def _boolean(default: bool) -> Setting:
-    return Setting(lambda text: _true_or_false(text) == "true", "true or false", default)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in text.split(",") if name.strip())
-
-
-def _assignors(text: str) -> tuple[str, ...]:
-    names = _names(text)
-    if not names or not set(names) <= set(ASSIGNORS) or len(set(names)) != len(names):
-        raise ValueError
-    return names
-
-
-def _roles(text: str) -> tuple[str, ...]:
-    roles = _names(text)
-    if not roles or not set(roles) <= {"broker", "controller"} or len(set(roles)) != len(roles):
-        raise ValueError
-    return roles
-
-
-def _host_and_port(text: str) -> tuple[str, int]:
-    match = re.fullmatch(r"(?:\[(?P<v6>[0-9a-fA-F:.]+)\]|(?P<host>[^:/\[\]]*)):(?P<port>\d+)", text.strip())
-    if match is None or int(match["port"]) > 65535:
-        raise ValueError
-    return match["v6"] or match["host"], int(match["port"])
-
-
-def _validation(text: str) -> str:
-    if text not in ("records", "header"):
-        raise ValueError
-    return text
-
-
-def _one_of(*texts: str) -> Callable[[str], str]:
-    def read(text: str) -> str:
-        if text not in texts:
-            raise ValueError
-        return text
-
-    return read
-
-
-def _level(text: str) -> str:
-    return _one_of(*LEVELS[:-1])(text.upper())
-
-
-def _listener_or_none(text: str) -> tuple[str, int] | None:
-    return _host_and_port(text) if text else None
-
-
-def _listeners(text: str) -> tuple[Listener, ...]:
-    found = []
-    for part in _names(text):
-        name, separator, address = part.partition("://")
-        if not separator or not re.fullmatch(r"[A-Za-z0-9_.-]+", name):
-            raise ValueError
-        found.append(Listener(name.upper(), *_host_and_port(address)))
-    if not found or len({one.name for one in found}) != len(found):
-        raise ValueError
-    return tuple(found)
-
-
-def _voters(text: str) -> tuple[tuple[int, str, int], ...]:
-    """`id@host:port,...`; an address that stands for all interfaces cannot be connected to."""
-    found = []
-    for part in _names(text):
-        voter_id, _, address = part.partition("@")
-        host, port = _host_and_port(address)
-        if host in ("", "0.0.0.0", "::") or not port:
-            raise ValueError
-        found.append((_integer(0, 2**31 - 1)(voter_id), host, port))
-    if len({voter_id for voter_id, _, _ in found}) != len(found):
-        raise ValueError
-    return tuple(found)
-
-
-def _ensemble(text: str) -> str:
-    """`host:port,host:port/path`; the path is of all of them, and stands at the end."""
-    servers, slash, path = text.partition("/")
-    found = [_host_and_port(part if ":" in part else f"{part}:{_ZOOKEEPER_PORT}") for part in _names(servers)]
-    if not found or any(not host or not port for host, port in found) or (slash and "//" in f"/{path}"):
-        raise ValueError
-    return text.rstrip("/")
-
-
-def _protocol_version(text: str) -> str:
-    """3.4 is the first with all requests that we send, 3.9 the last with ZooKeeper."""
-    match = re.fullmatch(r"3\.([4-9])(?:\.\d+)?(?:-IV\d+)?", text)
-    if match is None:
-        raise ValueError
-    return text
-
-
-def _digest(text: str) -> str | None:
-    if text and ":" not in text:
-        raise ValueError
-    return text or None
-
-
-def _servers(text: str) -> tuple[tuple[str, int], ...]:
-    servers = tuple(_host_and_port(part) for part in _names(text))
-    if any(not host or not port for host, port in servers):
-        raise ValueError
-    return servers
 
 
 _GROUPS: Final = GroupSettings()
@@ -199,108 +68,108 @@ _ZOOKEEPER: Final = "zookeeper."
 _DEFAULTS: Final = QuorumSettings()
 
 SETTINGS: Final[Mapping[str, Setting]] = {
-    "process.roles": Setting(_roles, "broker, controller, or both", None),
-    "node.id": Setting(_integer(0, 2**31 - 1), "a number from 0 on", None),
-    "listeners": Setting(_listeners, "NAME://host:port, each name once", ()),
-    "advertised.listeners": Setting(_listeners, "NAME://host:port, each name once", ()),
-    "controller.listener.names": Setting(_names, "names of listeners", ("CONTROLLER",)),
-    "listener.security.protocol.map": Setting(_names, "NAME:PROTOCOL", ()),
+    "process.roles": Setting(read_roles, "broker, controller, or both", None),
+    "node.id": Setting(integer(0, 2**31 - 1), "a number from 0 on", None),
+    "listeners": Setting(read_listeners, "NAME://host:port, each name once", ()),
+    "advertised.listeners": Setting(read_listeners, "NAME://host:port, each name once", ()),
+    "controller.listener.names": Setting(read_names, "names of listeners", ("CONTROLLER",)),
+    "listener.security.protocol.map": Setting(read_names, "NAME:PROTOCOL", ()),
     "metadata.log.dir": Setting(str, "a directory", ""),
-    "log.dirs": Setting(_names, "directories", ()),
+    "log.dirs": Setting(read_names, "directories", ()),
     "log.dir": Setting(str, "a directory", ""),
-    _QUORUM + "voters": Setting(_voters, "id@host:port, each id once, no 0.0.0.0", ()),
-    _QUORUM + "bootstrap.servers": Setting(_servers, "host:port", ()),
-    _QUORUM + "election.timeout.ms": _ms(_DEFAULTS.election_timeout_ms),
-    _QUORUM + "fetch.timeout.ms": _ms(_DEFAULTS.fetch_timeout_ms),
-    _QUORUM + "election.backoff.max.ms": _ms(_DEFAULTS.election_backoff_max_ms),
-    _QUORUM + "request.timeout.ms": _ms(_DEFAULTS.request_timeout_ms),
-    _QUORUM + "retry.backoff.ms": _ms(_DEFAULTS.retry_backoff_ms),
-    _QUORUM + "append.linger.ms": _ms(25),  # read, but every append leaves at once: syncs group them
-    "metadata.log.segment.bytes": _at_least(8 << 20, 1 << 30),
-    "metadata.log.max.record.bytes.between.snapshots": _at_least(1, 20 << 20),
-    "metadata.log.max.snapshot.interval.ms": _at_least(0, 3_600_000),
-    "metadata.max.retention.bytes": _at_least(-1, 100 << 20),
-    "metadata.max.retention.ms": _at_least(-1, 604_800_000),
-    "metadata.max.idle.interval.ms": _ms(500),
-    "broker.heartbeat.interval.ms": _at_least(1, 2000),
-    "broker.session.timeout.ms": _at_least(1, 9000),
-    "auto.leader.rebalance.enable": _boolean(True),
-    "leader.imbalance.check.interval.seconds": _at_least(1, 300),
-    "unclean.leader.election.interval.ms": _at_least(1, 300_000),
-    "default.replication.factor": Setting(_integer(1, 64), "a number from 1 to 64", 1),
-    "num.partitions": _at_least(1, 1),
-    "delete.topic.enable": _boolean(True),
+    _QUORUM + "voters": Setting(read_voters, "id@host:port, each id once, no 0.0.0.0", ()),
+    _QUORUM + "bootstrap.servers": Setting(read_servers, "host:port", ()),
+    _QUORUM + "election.timeout.ms": ms(_DEFAULTS.election_timeout_ms),
+    _QUORUM + "fetch.timeout.ms": ms(_DEFAULTS.fetch_timeout_ms),
+    _QUORUM + "election.backoff.max.ms": ms(_DEFAULTS.election_backoff_max_ms),
+    _QUORUM + "request.timeout.ms": ms(_DEFAULTS.request_timeout_ms),
+    _QUORUM + "retry.backoff.ms": ms(_DEFAULTS.retry_backoff_ms),
+    _QUORUM + "append.linger.ms": ms(25),  # read, but every append leaves at once: syncs group them
+    "metadata.log.segment.bytes": at_least(8 << 20, 1 << 30),
+    "metadata.log.max.record.bytes.between.snapshots": at_least(1, 20 << 20),
+    "metadata.log.max.snapshot.interval.ms": at_least(0, 3_600_000),
+    "metadata.max.retention.bytes": at_least(-1, 100 << 20),
+    "metadata.max.retention.ms": at_least(-1, 604_800_000),
+    "metadata.max.idle.interval.ms": ms(500),
+    "broker.heartbeat.interval.ms": at_least(1, 2000),
+    "broker.session.timeout.ms": at_least(1, 9000),
+    "auto.leader.rebalance.enable": boolean(True),
+    "leader.imbalance.check.interval.seconds": at_least(1, 300),
+    "unclean.leader.election.interval.ms": at_least(1, 300_000),
+    "default.replication.factor": Setting(integer(1, 64), "a number from 1 to 64", 1),
+    "num.partitions": at_least(1, 1),
+    "delete.topic.enable": boolean(True),
     "authorizer.class.name": Setting(str, "the name of a class", ""),
     "delegation.token.secret.key": Setting(str, "a secret", ""),
-    "delegation.token.max.lifetime.ms": _at_least(1, 604_800_000),
-    "delegation.token.expiry.time.ms": _at_least(1, 86_400_000),
-    "delegation.token.expiry.check.interval.ms": _at_least(1, 3_600_000),
+    "delegation.token.max.lifetime.ms": at_least(1, 604_800_000),
+    "delegation.token.expiry.time.ms": at_least(1, 86_400_000),
+    "delegation.token.expiry.check.interval.ms": at_least(1, 3_600_000),
     "inter.broker.listener.name": Setting(lambda text: text.upper(), "the name of a listener", ""),
     "broker.rack": Setting(str, "a name", None),
-    "initial.broker.registration.timeout.ms": _ms(60_000),
-    "controlled.shutdown.enable": _boolean(True),
-    "controlled.shutdown.max.retries": _at_least(0, 3),
-    "controlled.shutdown.retry.backoff.ms": _at_least(0, 5000),
-    _ZOOKEEPER + "connect": Setting(_ensemble, "host:port,.../path", None),
-    _ZOOKEEPER + "session.timeout.ms": _at_least(1, 18_000),
-    _ZOOKEEPER + "connection.timeout.ms": Setting(_integer(1, 2**31 - 1), "milliseconds from 1 on", None),
-    _ZOOKEEPER + "max.in.flight.requests": _at_least(1, 10),
-    _ZOOKEEPER + "set.acl": _boolean(False),
-    "quorate.zookeeper.digest": Setting(_digest, "user:password", None),
-    "broker.id": Setting(_integer(-1, 2**31 - 1), "a number from 0 on, or -1", -1),
-    "broker.id.generation.enable": _boolean(True),
-    "reserved.broker.max.id": _at_least(0, 1000),
+    "initial.broker.registration.timeout.ms": ms(60_000),
+    "controlled.shutdown.enable": boolean(True),
+    "controlled.shutdown.max.retries": at_least(0, 3),
+    "controlled.shutdown.retry.backoff.ms": at_least(0, 5000),
+    _ZOOKEEPER + "connect": Setting(read_ensemble, "host:port,.../path", None),
+    _ZOOKEEPER + "session.timeout.ms": at_least(1, 18_000),
+    _ZOOKEEPER + "connection.timeout.ms": Setting(integer(1, 2**31 - 1), "milliseconds from 1 on", None),
+    _ZOOKEEPER + "max.in.flight.requests": at_least(1, 10),
+    _ZOOKEEPER + "set.acl": boolean(False),
+    "quorate.zookeeper.digest": Setting(read_digest, "user:password", None),
+    "broker.id": Setting(integer(-1, 2**31 - 1), "a number from 0 on, or -1", -1),
+    "broker.id.generation.enable": boolean(True),
+    "reserved.broker.max.id": at_least(0, 1000),
     "control.plane.listener.name": Setting(lambda text: text.upper(), "the name of a listener", ""),
-    "inter.broker.protocol.version": Setting(_protocol_version, "3.4 to 3.9", "3.9-IV0"),
-    "controller.socket.timeout.ms": _at_least(1, 30_000),
-    "leader.imbalance.per.broker.percentage": _at_least(0, 10),
-    "request.timeout.ms": _ms(30_000),
-    "reconnect.backoff.ms": _ms(50),
-    "reconnect.backoff.max.ms": _ms(1000),
-    "log.dir.failure.timeout.ms": _at_least(1, 30_000),
-    "replica.lag.time.max.ms": _at_least(1, 30_000),
-    "replica.fetch.wait.max.ms": _ms(500),
-    "replica.fetch.min.bytes": _at_least(0, 1),
-    "replica.fetch.max.bytes": _at_least(1, 1 << 20),
-    "replica.fetch.response.max.bytes": _at_least(1, 10 << 20),
-    "replica.fetch.backoff.ms": _ms(1000),
-    "replica.socket.timeout.ms": _ms(30_000),
-    "replica.high.watermark.checkpoint.interval.ms": _at_least(1, 5000),
-    "num.recovery.threads.per.data.dir": _at_least(1, 2),
-    "log.retention.check.interval.ms": _at_least(1, 300_000),
-    "log.cleaner.enable": _boolean(True),
-    "auto.create.topics.enable": _boolean(True),
-    "fetch.max.bytes": _at_least(1024, 55 << 20),
-    "max.incremental.fetch.session.cache.slots": _at_least(0, 1000),
-    "replica.selector.class": Setting(_one_of(*SELECTORS), " or ".join(SELECTORS[1:]), ""),
-    "quota.window.num": _at_least(1, 11),
-    "quota.window.size.seconds": _at_least(1, 1),
-    "replication.quota.window.num": _at_least(1, 11),
-    "replication.quota.window.size.seconds": _at_least(1, 1),
-    "producer.id.expiration.ms": _at_least(1, 86_400_000),
-    **{key: _at_least(0, default) for key, default in GROUP_NUMBERS.items()},
+    "inter.broker.protocol.version": Setting(read_protocol_version, "3.4 to 3.9", "3.9-IV0"),
+    "controller.socket.timeout.ms": at_least(1, 30_000),
+    "leader.imbalance.per.broker.percentage": at_least(0, 10),
+    "request.timeout.ms": ms(30_000),
+    "reconnect.backoff.ms": ms(50),
+    "reconnect.backoff.max.ms": ms(1000),
+    "log.dir.failure.timeout.ms": at_least(1, 30_000),
+    "replica.lag.time.max.ms": at_least(1, 30_000),
+    "replica.fetch.wait.max.ms": ms(500),
+    "replica.fetch.min.bytes": at_least(0, 1),
+    "replica.fetch.max.bytes": at_least(1, 1 << 20),
+    "replica.fetch.response.max.bytes": at_least(1, 10 << 20),
+    "replica.fetch.backoff.ms": ms(1000),
+    "replica.socket.timeout.ms": ms(30_000),
+    "replica.high.watermark.checkpoint.interval.ms": at_least(1, 5000),
+    "num.recovery.threads.per.data.dir": at_least(1, 2),
+    "log.retention.check.interval.ms": at_least(1, 300_000),
+    "log.cleaner.enable": boolean(True),
+    "auto.create.topics.enable": boolean(True),
+    "fetch.max.bytes": at_least(1024, 55 << 20),
+    "max.incremental.fetch.session.cache.slots": at_least(0, 1000),
+    "replica.selector.class": Setting(one_of(*SELECTORS), " or ".join(SELECTORS[1:]), ""),
+    "quota.window.num": at_least(1, 11),
+    "quota.window.size.seconds": at_least(1, 1),
+    "replication.quota.window.num": at_least(1, 11),
+    "replication.quota.window.size.seconds": at_least(1, 1),
+    "producer.id.expiration.ms": at_least(1, 86_400_000),
+    **{key: at_least(0, default) for key, default in GROUP_NUMBERS.items()},
     "group.consumer.migration.policy": Setting(
-        _one_of(*MIGRATION_POLICIES), " or ".join(MIGRATION_POLICIES), "bidirectional"
+        one_of(*MIGRATION_POLICIES), " or ".join(MIGRATION_POLICIES), "bidirectional"
     ),
     "group.consumer.assignors": Setting(
-        _assignors, " and ".join(ASSIGNORS), _GROUPS.group_consumer_assignors
+        read_assignors, " and ".join(ASSIGNORS), _GROUPS.group_consumer_assignors
     ),
-    "offsets.topic.num.partitions": _at_least(1, 50),
-    "offsets.topic.replication.factor": Setting(_integer(1, 64), "a number from 1 to 64", 3),
-    "offsets.topic.segment.bytes": _at_least(1, 100 << 20),
-    "offsets.commit.timeout.ms": _at_least(1, 5000),
-    "quorate.produce.validation": Setting(_validation, "records or header", "records"),
-    "quorate.events.publish": _boolean(True),
-    "quorate.events.settle.ms": _ms(30_000),
-    "quorate.lab.enabled": _boolean(False),
-    "quorate.log.format": Setting(_one_of(*FORMATS), " or ".join(FORMATS), "plain"),
-    "quorate.log.level": Setting(_level, ", ".join(LEVELS[:-1]), "INFO"),
-    "quorate.admin.listener": Setting(_listener_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
-    "queued.max.request.bytes": _at_least(-1, 512 << 20),
-    "max.connections.per.ip": _at_least(1, 2**31 - 1),
-    "socket.request.max.bytes": _at_least(1, 100 << 20),
-    "connections.max.idle.ms": _ms(600_000),
-    "max.connections": _at_least(1, 10_000),
+    "offsets.topic.num.partitions": at_least(1, 50),
+    "offsets.topic.replication.factor": Setting(integer(1, 64), "a number from 1 to 64", 3),
+    "offsets.topic.segment.bytes": at_least(1, 100 << 20),
+    "offsets.commit.timeout.ms": at_least(1, 5000),
+    "quorate.produce.validation": Setting(read_validation, "records or header", "records"),
+    "quorate.events.publish": boolean(True),
+    "quorate.events.settle.ms": ms(30_000),
+    "quorate.lab.enabled": boolean(False),
+    "quorate.log.format": Setting(one_of(*FORMATS), " or ".join(FORMATS), "plain"),
+    "quorate.log.level": Setting(read_level, ", ".join(LEVELS[:-1]), "INFO"),
+    "quorate.admin.listener": Setting(read_address_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
+    "queued.max.request.bytes": at_least(-1, 512 << 20),
+    "max.connections.per.ip": at_least(1, 2**31 - 1),
+    "socket.request.max.bytes": at_least(1, 100 << 20),
+    "connections.max.idle.ms": ms(600_000),
+    "max.connections": at_least(1, 10_000),
 }
 
 # By the keys that they have in the file of a node.
@@ -607,35 +476,12 @@ def _check_listeners(config: NodeConfig) -> None:
         raise ConfigError(f"{config.path}: inter.broker.listener.name={name}: not among {', '.join(mine)}")
 
 
-def _check_zookeeper(config: NodeConfig) -> None:
-    """The same for a broker of ZooKeeper mode."""
-    if not config["log.dirs"] and not config["log.dir"]:
-        raise ConfigError(f"{config.path}: log.dirs is missing: directories")
-    known = {config["broker.id"], -1 if config["node.id"] is None else config["node.id"]} - {-1}
-    if len(known) > 1:
-        raise ConfigError(f"{config.path}: broker.id={config['broker.id']}: node.id={config['node.id']}")
-    if not known and not config["broker.id.generation.enable"]:
-        raise ConfigError(f"{config.path}: broker.id is missing, and broker.id.generation.enable=false")
-    for one in known:
-        if config["broker.id.generation.enable"] and one > config["reserved.broker.max.id"]:
-            raise ConfigError(
-                f"{config.path}: broker.id={one}: allowed is up to reserved.broker.max.id,"
-                f" {config['reserved.broker.max.id']}, or set broker.id.generation.enable=false"
-            )
-    _check_listeners(config)
-    _check_budget(config)
-    name, names = config["control.plane.listener.name"], [one.name for one in config.broker_listeners]
-    if name and (name not in names or name == config.inter_broker_listener):
-        raise ConfigError(
-            f"{config.path}: control.plane.listener.name={name}: allowed is one of {', '.join(names)}"
-            f" that is not inter.broker.listener.name"
-        )
-
-
 def _check_whole(config: NodeConfig) -> None:
     """Checks of keys against each other."""
     if config.is_of_zookeeper:
-        _check_zookeeper(config)
+        check_zookeeper(config)
+        _check_listeners(config)
+        _check_budget(config)
         return
     for key in ("process.roles", "node.id"):
         if config[key] is None:
