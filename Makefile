@@ -40,6 +40,8 @@ format: $(ENV)
 lock: $(ENV)  ## after a change of dependencies in pyproject.toml
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --all-extras --no-header --no-annotate \
 		--python-version 3.11 --upgrade pyproject.toml --output-file requirements.lock
+	$(BIN)/uv pip compile --quiet --generate-hashes --no-header --no-annotate --python-version 3.11 --upgrade \
+		requirements-spark-4.0.in --output-file requirements-spark-4.0.lock
 
 $(ENV): requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv

@@ -88,8 +88,11 @@ def values(servers: str, topic: str) -> list[bytes | None]:
 
 
 def awaited(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """A query that has ended by itself. Spark gives the Python process of a stream ten seconds to begin, and a
-    busy machine can miss that: then it is started again, from its checkpoint."""
+    """A query that has ended by itself.
+
+    Spark gives the Python process of a stream ten seconds to begin, and a busy machine can miss that: then
+    the query is started again, from its checkpoint.
+    """
     for _ in range(10):
         query = start()
         try:
