@@ -6,8 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from metadata_directories import CLUSTER, copy_of, data, leads, write_snapshot
 
+from quorate.protocol.batch import read_header
 from quorate.spark.log_files import ClusterLog, read_chunk, read_clusters
 from quorate.spark.log_places import GROUPS, METADATA, find_places
 from quorate.spark.log_scan import ScanCache
@@ -395,3 +398,36 @@ def test_segments_before_an_offset_are_not_looked_into(tmp_path: Path) -> None:
     assert offsets_of(log, 6) == [6, 7]
     assert not log.problems
     assert [row["gap"] for row in rows_of(log, 6)] == [None, None]
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=40)), max_size=3),
+    st.integers(0, 99),
+)
+def test_whatever_is_damaged_costs_only_what_it_touches(
+    tmp_path: Path, damages: list[tuple[int, bytes]], cut: int
+) -> None:
+    batches = [*EPOCH_1, *EPOCH_2, data(8, 2, 20), leads(28, 3), data(29, 3), data(30, 3, 5)]
+    whole = b"".join(batches)
+    content = bytearray(whole)
+    for place, junk in damages:
+        at = place % len(content)
+        content[at : at + len(junk)] = junk[: len(content) - at]
+    content = content[: len(content) - cut]
+    root = copy_of(tmp_path, (0, []))
+    segment_in(root).write_bytes(content)
+
+    log = log_of(root)
+
+    untouched, position = [], 0
+    for one in batches:
+        if content[position : position + len(one)] == one:
+            header = read_header(one)
+            untouched += range(header.base_offset, header.next_offset)
+        position += len(one)
+    found = offsets_of(log)
+    assert set(untouched) <= set(found)
+    assert found == sorted(set(found))
+    if content != whole[: len(content)]:
+        assert log.problems

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +25,7 @@ __all__ = ["PLACED", "LogCopy", "SnapshotFile", "read_copy"]
 # A batch, and which copy and file it stands in
 PLACED: Final = np.dtype([*BATCH.descr, ("copy", np.int32), ("file", np.int32)])
 _SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
+_TOLD_MAX: Final = 100  # problems of one kind with one copy
 _NO_BATCHES: Final = np.zeros(0, PLACED)
 
 
@@ -130,13 +132,50 @@ def _placed(batches: NDArray[Any], file: int) -> NDArray[Any]:
 def _ascending(
     batches: NDArray[Any], files: tuple[str, ...], place: LogPlace, problems: list[Problem]
 ) -> NDArray[Any]:
-    """Without batches that begin before the end of what came before them; those are problems."""
+    """Without batches that are out of order; those are problems.
+
+    Neither the offset nor the epoch of a batch is covered by its checksum. As few batches as possible are
+    left out, so that one with a damaged offset does not cost all that follow it.
+    """
+    for name, kind in (("base_offset", "offset"), ("epoch", "epoch")):
+        column = batches[name]
+        if (column[1:] < column[:-1]).any():
+            kept = _longest_rising(column.tolist())
+            is_out = np.ones(len(batches), np.bool_)
+            is_out[kept] = False
+            for batch in batches[is_out][:_TOLD_MAX]:
+                text = f"a batch with {kind} {batch[name]} among others that are in order"
+                source, offset = files[int(batch["file"])], int(batch["base_offset"])
+                problems.append(Problem("overlap", source, text, place.cluster_id, offset))
+            batches = batches[kept]
     if not len(batches):
         return batches
     reached = np.concatenate([[0], np.maximum.accumulate(batches["next_offset"])[:-1]])
     is_behind = batches["base_offset"] < reached
-    for batch, end in zip(batches[is_behind][:100], reached[is_behind][:100], strict=True):
+    for batch, end in zip(batches[is_behind][:_TOLD_MAX], reached[is_behind][:_TOLD_MAX], strict=True):
         text = f"a batch at offset {batch['base_offset']} after one that ends at {end - 1}"
         source = files[int(batch["file"])]
         problems.append(Problem("overlap", source, text, place.cluster_id, int(batch["base_offset"])))
     return batches[~is_behind]
+
+
+def _longest_rising(values: list[int]) -> list[int]:
+    """Which of the values to keep, so that they never fall and as many as possible are kept.
+
+    >>> _longest_rising([0, 900, 1, 2, 0, 3])
+    [0, 2, 3, 5]
+    """
+    ends: list[int] = []  # the smallest value that a chain of each length ends with
+    at_end: list[int] = []  # and where that stands
+    before: list[int] = []
+    for at, value in enumerate(values):
+        length = bisect_right(ends, value)
+        before.append(at_end[length - 1] if length else -1)
+        ends[length : length + 1] = [value]
+        at_end[length : length + 1] = [at]
+    kept = []
+    at = at_end[-1] if at_end else -1
+    while at >= 0:
+        kept.append(at)
+        at = before[at]
+    return kept[::-1]
