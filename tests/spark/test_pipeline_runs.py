@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from metadata_directories import CLUSTER, copy_of, data, leads
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from random_logs import random_logs
 
@@ -24,7 +29,7 @@ from quorate.spark.warehouse import Warehouse, WarehouseError
 pytestmark = pytest.mark.spark
 
 BATCHES = [bytes(batch) for batch in random_logs(range(3, 4), steps=12)[0].batches]
-LAST_TERM = [leads(10**6, 99, voters=[1]), leads(10**6 + 1, 100, voters=[1])]
+WORKERS_KILLED = 2
 
 
 def write_log(root: Path, batches: Iterable[bytes], cluster_id: str = CLUSTER) -> Path:
@@ -141,6 +146,51 @@ def _of_older_versions(warehouse: Warehouse) -> set[str]:
         for table, parts in value["unconfirmed"].items():
             found |= {str(warehouse.table_place(table, one["name"])) for one in parts.values()}
     return found
+
+
+def workers_of_ours() -> set[int]:
+    """Processes of Python that Spark's daemon started for this process."""
+    parents, daemons = {}, set()
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            parents[int(entry.name)] = int((entry / "stat").read_text().rpartition(")")[2].split()[1])
+            if b"pyspark.daemon" in (entry / "cmdline").read_bytes():
+                daemons.add(int(entry.name))
+        except (OSError, ValueError):
+            continue  # it has ended meanwhile
+
+    def is_ours(pid: int) -> bool:
+        while pid > 1 and pid != os.getpid():
+            pid = parents.get(pid, 0)
+        return pid == os.getpid()
+
+    return {pid for pid in daemons if parents.get(pid) in daemons and is_ours(pid)}
+
+
+def test_killed_workers_cost_only_time(spark: SparkSession, whole: Warehouse, tmp_path: Path):
+    log = write_log(tmp_path / "log", BATCHES)
+    warehouse = Warehouse.create(tmp_path / "house")
+    is_over = threading.Event()
+    killed: list[int] = []
+
+    def kill_some() -> None:
+        while not is_over.wait(0.02) and len(killed) < WORKERS_KILLED:
+            for pid in workers_of_ours() - set(killed):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+                killed.append(pid)
+
+    killer = threading.Thread(target=kill_some)
+    killer.start()
+    try:
+        read(spark, warehouse, log)
+    except (PipelineError, PySparkException):
+        pass  # it gave up; what it did is whole
+    finally:
+        is_over.set()
+        killer.join()
+    read(spark, warehouse, log)
+    assert_same(spark, warehouse, whole, "records")
 
 
 def records(spark: SparkSession, warehouse: Warehouse) -> DataFrame:
