@@ -15,7 +15,7 @@ import pytest
 from quorate.coordinator import group_records as g
 from quorate.coordinator import log_format
 from quorate.coordinator.effects import LogRecord
-from quorate.protocol.batch import ControlType, Record, build, build_control
+from quorate.protocol.batch import ControlType, Record, build, build_control, build_encoded
 from quorate.spark.gaps import GapLabels
 from quorate.spark.group_columns import GroupPlace, group_record_batch
 from quorate.spark.group_source import reader, stream_reader
@@ -223,6 +223,21 @@ def test_damage_is_a_loss(tmp_path: Path) -> None:
     root = log_directory(tmp_path, [batch(0, commit()), bytes(broken), batch(2, commit())], 3)
 
     assert [(row["offset"], row["gap"]) for row in file_rows(root)] == [(0, None), (2, "loss")]
+
+
+def test_a_batch_that_is_not_what_it_says_is_one_row(tmp_path: Path) -> None:
+    bad = build_encoded(b"\x80" * 9, 1, base_offset=1, leader_epoch=2, timestamp=1_000)
+    root = log_directory(tmp_path, [batch(0, commit()), bytes(bad), batch(2, commit())], 3)
+
+    rows = file_rows(root)
+
+    assert [(row["offset"], row["type"]) for row in rows] == [
+        (0, "OffsetCommit"),
+        (1, "Malformed"),
+        (2, "OffsetCommit"),
+    ]
+    assert base64.b64decode(json.loads(rows[1]["fields"])["base64"]) == bad
+    assert not any(row["gap"] for row in rows)
 
 
 def test_any_split_of_a_stream_of_groups_gives_the_same_rows(tmp_path: Path) -> None:

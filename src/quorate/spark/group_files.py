@@ -16,7 +16,10 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from quorate.protocol.batch import BatchHeader
 from quorate.protocol.columns import RecordColumns, read_validated
+from quorate.protocol.errors import ApiError
+from quorate.protocol.types import Buffer
 from quorate.spark.found_problems import Problem
 from quorate.spark.gaps import GapLabels
 from quorate.spark.group_columns import GroupPlace, group_record_batch
@@ -24,6 +27,7 @@ from quorate.spark.log_copies import LogCopy, read_copy
 from quorate.spark.log_files import CHUNK_BYTES, windows_of
 from quorate.spark.log_places import GROUPS, LogPlace
 from quorate.spark.log_scan import ScanCache
+from quorate.spark.metadata_rows import MALFORMED
 from quorate.spark.transactions import Aborted, transactions_of
 from quorate.storage.checkpoints import PartitionName, load_checkpoint
 from quorate.storage.errors import StorageError
@@ -190,16 +194,52 @@ def read_group_chunk(chunk: GroupChunk, types: frozenset[str] | None) -> Iterato
     )
     gaps = GapLabels(chunk.expected_offset, chunk.log_start_offset, chunk.damaged_offsets)
     for buffer, headers in windows_of(chunk.path, chunk.position, chunk.size_bytes):
-        hidden = [np.arange(one.base_offset, one.next_offset) for one in headers if one.is_control]
-        columns = read_validated(buffer, [one for one in headers if not one.is_control])
-        is_aborted = _aborted(columns, chunk.aborted)
-        gaps.hide(np.concatenate([*hidden, columns.offset[is_aborted]]))
-        kept = np.flatnonzero(~is_aborted)
-        labels = gaps.labels(columns.offset[kept])
-        offsets = columns.offset[kept]
-        wanted = np.flatnonzero((offsets >= chunk.first_offset) & (offsets < chunk.end_offset))
-        if len(wanted):
-            yield _rows(columns, kept[wanted], labels.take(pa.array(wanted)), place)
+        for controls, found in _decoded(buffer, headers):
+            gaps.hide(controls)
+            if isinstance(found, BatchHeader):
+                rows = _malformed(buffer, found, gaps, place)
+                is_wanted = chunk.first_offset <= found.base_offset < chunk.end_offset
+                if is_wanted and (types is None or MALFORMED in types):
+                    yield rows
+                continue
+            is_aborted = _aborted(found, chunk.aborted)
+            gaps.hide(found.offset[is_aborted])
+            kept = np.flatnonzero(~is_aborted)
+            offsets = found.offset[kept]
+            labels = gaps.labels(offsets)
+            wanted = np.flatnonzero((offsets >= chunk.first_offset) & (offsets < chunk.end_offset))
+            if len(wanted):
+                yield _rows(found, kept[wanted], labels.take(pa.array(wanted)), place)
+
+
+def _decoded(
+    buffer: Buffer, headers: Sequence[BatchHeader]
+) -> Iterator[tuple[NDArray[np.int64], RecordColumns | BatchHeader]]:
+    """The records of batches, with the offsets of control records among or before them: all together if all
+    can be read, or else batch by batch; of one that cannot, its header."""
+    controls = [np.arange(one.base_offset, one.next_offset) for one in headers if one.is_control]
+    data = [one for one in headers if not one.is_control]
+    try:
+        yield np.concatenate([np.zeros(0, np.int64), *controls]), read_validated(buffer, data)
+        return
+    except ApiError:
+        if len(headers) == 1:
+            yield np.zeros(0, np.int64), headers[0]
+            return
+    for one in headers:
+        yield from _decoded(buffer, [one])
+
+
+def _malformed(buffer: Buffer, header: BatchHeader, gaps: GapLabels, place: GroupPlace) -> pa.RecordBatch:
+    """One row for a batch whose records are not what they say, with its bytes."""
+    offsets = np.array([header.base_offset], np.int64)
+    labels = gaps.labels(offsets)
+    gaps.hide(np.arange(header.base_offset + 1, header.next_offset))
+    raw = bytes(memoryview(buffer)[header.position : header.end])
+    times = pa.array([max(0, header.max_timestamp)], pa.timestamp("ms", tz="UTC"))
+    epochs = pa.array([header.partition_leader_epoch], pa.int32())
+    keys, values = pa.array([None], pa.binary()), pa.array([raw], pa.binary())
+    return group_record_batch(keys, values, offsets, times, epochs, labels, place)
 
 
 def _aborted(columns: RecordColumns, aborted: Sequence[Aborted]) -> NDArray[np.bool_]:
