@@ -45,8 +45,10 @@ class Commands(LazyCommands):
         "quorum": "The quorum of controllers.",
         "metadata": "The metadata log, and what it says of the cluster.",
         "storage": "The directories of a node.",
-        "pipeline": "The history of clusters, on Spark: who was a member, who led what, what was unavailable.",
-        "report": "Writes a page that says what happened to clusters.",
+        "pipeline": "The history of clusters, on Spark:"
+        " who was a member, who led what, what was unavailable.",
+        "report": "Writes one HTML page: members, terms, availability, failovers, restarts, rebalances,"
+        " incidents.",
         "lab": "Breaking things on purpose.",
         "bench": "Runs the benchmarks, each beside a baseline of the same run.",
     }
