@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from quorate.node.config import ConfigError, NodeConfig, parse_config
+from quorate.node.format import format_storage
 from quorate.node.host import real_host
 from quorate.node.zookeeper_directories import KnownIds, known_ids, mark_directories
 from quorate.node.zookeeper_node import zookeeper_settings
@@ -97,6 +98,13 @@ def test_directories_become_the_brokers_own(tmp_path: Path):
     assert known_ids(host, config) == KnownIds(CLUSTER, 1001)
     (tmp_path / "b" / "meta.properties").unlink()  # a new disk
     assert known_ids(host, config) == KnownIds(CLUSTER, 1001)
+
+
+def test_nobody_else_formats_them(tmp_path: Path):
+    config = parsed(log_dirs=str(tmp_path / "a"))
+    with pytest.raises(ConfigError, match="a broker formats its directories itself"):
+        asyncio.run(format_storage(real_host("tests"), config, CLUSTER))
+    assert not (tmp_path / "a").exists()
 
 
 def test_directories_of_others_are_refused(tmp_path: Path):

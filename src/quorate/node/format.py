@@ -74,6 +74,11 @@ async def format_storage(
     `meta.properties` is written last: a directory that was half formatted looks like one that was not.
     """
     check_cluster_id(cluster_id)
+    if config.is_of_zookeeper:
+        raise ConfigError(
+            f"{config.path}: without process.roles, and with zookeeper.connect, a broker formats its directories"
+            f" itself, for the cluster that ZooKeeper knows"
+        )
     if (initial is not None or is_standalone) and len(config.static_voters):
         raise ConfigError(
             f"{config.path}: controller.quorum.voters and initial controllers could become two quorums"

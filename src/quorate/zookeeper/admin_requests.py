@@ -148,7 +148,11 @@ async def _delete_topics(
 ) -> DeleteTopicsResponse:
     office = controller.office
     names = [one.name or office.context.names.get(one.topic_id, "") for one in request.topics]
-    decision = decide_delete_topics(_situation(controller, [*names, *request.topic_names], asker), request)
+    situation = _situation(controller, [*names, *request.topic_names], asker)
+    for name in office.deleting:  # to clients they are gone
+        if (known := situation.image.topics.by_name.get(name)) is not None:
+            situation.image.topics.remove(known.id)
+    decision = decide_delete_topics(situation, request)
     marked = [
         office.context.names[record.topic_id]
         for record in decision.records
