@@ -67,10 +67,17 @@ def session(
 
 def register(spark: SparkSession) -> None:
     """Makes `format("quorate")` known to a session that somebody else built."""
+    from pyspark.errors import PySparkException
+
     from quorate.spark.source import PushingQuorateSource, QuorateSource
 
     pushes = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
-    spark.dataSource.register(PushingQuorateSource if pushes else QuorateSource)
+    try:
+        spark.dataSource.register(PushingQuorateSource if pushes else QuorateSource)
+    except PySparkException as error:
+        # Spark 4.0 has found it by itself, and does not let that be replaced.
+        if error.getErrorClass() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def recommended_settings(master: str) -> dict[str, str]:

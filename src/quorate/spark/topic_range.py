@@ -73,13 +73,15 @@ class RangeReader:
                 asked = None
                 if data is None:
                     return
+                # A batch can begin before the log does: what was deleted of it is still in its bytes.
+                position = max(position, self.log_start_offset)
                 content = cast("Buffer", data.records)
                 stored = list(batches(content))
                 next_offset = stored[-1].next_offset
                 if next_offset < end_offset:
                     asked = self._client.start(self._fetch(next_offset))
                     self._client.turn()
-                self._check_holes(max(position, self.log_start_offset), stored)
+                self._check_holes(position, stored)
                 yield Part(self._fetched(position, content, data), stored)
                 position = next_offset
         finally:
