@@ -155,6 +155,8 @@ class Clerk:
         if self._is_stale(request):
             return UpdateMetadataResponse(error_code=ErrorCode.STALE_CONTROLLER_EPOCH)
         self.brokers = {one.id for one in request.live_brokers}
+        if request.type == 2:  # it leaves nothing out
+            self.metadata.clear()
         for topic in request.topic_states:
             for one in topic.partition_states:
                 key = topic.topic_name, one.partition_index

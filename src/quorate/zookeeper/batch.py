@@ -30,6 +30,7 @@ PARTITIONS_MAX: Final = 5_000  # in one request
 DELETED_LEADER: Final = -2
 EPOCH_OF_DELETION: Final = -2
 NO_EPOCH: Final = -1
+FULL: Final = 2  # the type of a request that leaves nothing out
 
 
 class Stop(NamedTuple):
@@ -49,6 +50,7 @@ class Batch:
         self._leading: dict[int, dict[Key, bool]] = {}  # by broker; whether the replica is new
         self._told: dict[int, dict[Key, None]] = {}  # metadata for some
         self._everyone: dict[Key, None] = {}  # metadata for all
+        self._full: tuple[list[int], Sequence[Key]] = [], ()  # metadata that leaves nothing out, for some
         self._deleted: dict[Key, None] = {}
         self._stopped: dict[int, dict[Key, Stop]] = {}
         self._is_for_all = False
@@ -69,6 +71,10 @@ class Batch:
         """Some brokers get the list of brokers, and the metadata of partitions."""
         for broker_id in broker_ids:
             self._told.setdefault(broker_id, {}).update(dict.fromkeys(keys))
+
+    def tell_everything(self, broker_ids: Iterable[int], keys: Sequence[Key]) -> None:
+        """Some brokers get, in one request, all partitions that there are: others they forget."""
+        self._full = list(broker_ids), keys
 
     def forget(self, keys: Iterable[Key]) -> None:
         """All brokers are told that partitions are being deleted."""
@@ -150,6 +156,13 @@ class Batch:
             for topics in parts or [[]]:
                 for broker_id, member in self._context.members.items():
                     found[broker_id].append(self._update_metadata(member, topics, brokers))
+        broker_ids, everything = self._full
+        topics = self._topic_states(everything) if broker_ids else []
+        for broker_id in broker_ids:
+            if broker_id in found:
+                request = self._update_metadata(self._context.members[broker_id], topics, brokers)
+                request.type = FULL
+                found[broker_id].append(request)
         for broker_id, keys in self._told.items():
             if broker_id in found:
                 member = self._context.members[broker_id]

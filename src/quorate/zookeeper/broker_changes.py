@@ -93,7 +93,7 @@ async def join(office: Office, broker_ids: Collection[int]) -> Changed:
     context = office.context
     # Before they follow anybody they must know where everybody is.
     await office.tell_some([one for one in context.members if one not in broker_ids], [])
-    await office.tell_some(broker_ids, list(context.states))
+    await office.tell_everything(broker_ids)
     for broker_id in broker_ids:
         await tell_all_that_it_has(office, broker_id)
     helped = {key: None for broker_id in broker_ids for key in context.hosted_by(broker_id)}
@@ -105,7 +105,7 @@ async def tell_all_that_it_has(office: Office, broker_id: int) -> None:
     for some in slices(office.context.hosted_by(broker_id)):
         batch = office.batch()
         for key in some:
-            if key in office.context.states and key[0] not in office.deleting:
+            if key in office.context.states and key[0] not in office.forgotten:
                 batch.lead_or_follow([broker_id], key)
         office.channels.send(broker_id, batch.requests().get(broker_id, []))
         await asyncio.sleep(0)

@@ -222,7 +222,8 @@ class Controller:
         keys = list(context.keys())
         await office.elect_where_needed(keys)
         elected = loop.time()
-        await office.tell_of([key for key in keys if key[0] not in office.deleting])
+        await office.tell_of(keys)
+        await office.tell_everything(list(context.members))
         office.saw(
             [
                 ControllerLoaded(
@@ -258,7 +259,7 @@ class Controller:
 
     def _overflowed(self, broker_id: int) -> None:
         async def tell() -> None:
-            await self.office.tell_some([broker_id], list(self.office.context.states))
+            await self.office.tell_everything([broker_id])
             await tell_all_that_it_has(self.office, broker_id)
 
         self.put(f"everything for {broker_id}", tell)

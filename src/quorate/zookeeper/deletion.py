@@ -138,6 +138,7 @@ class Deletions:
                 for broker_id in assignment.replicas
             )
             _logger.info("topic %s is being deleted partitions=%d", name, len(topic.partitions))
+            office.forgotten.add(name)
             batch = office.batch()
             batch.forget(topic.keys())
             office.send(batch)
@@ -168,6 +169,7 @@ class Deletions:
         self._office.context.remove_topic(name)
         self._office.deleting.pop(name, None)
         self._under_way.pop(name, None)
+        self._office.forgotten.discard(name)
         _logger.info("topic %s is deleted", name)
 
     async def refuse(self, topics: Iterable[str]) -> None:

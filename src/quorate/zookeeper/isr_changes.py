@@ -48,7 +48,7 @@ async def alter_partitions(
     topics: list[tuple[_TopicResult, str | None, Sequence[_Asked]]] = []
     for asked in request.topics:
         name = context.names.get(asked.topic_id) if version >= _WITH_IDS else asked.topic_name
-        name = name if name in context.topics else None
+        name = name if name in context.topics and name not in office.forgotten else None
         result = _TopicResult(topic_name=asked.topic_name, topic_id=asked.topic_id, partitions=[])
         topics.append((result, name, asked.partitions))
         if name is None:

@@ -33,7 +33,7 @@ async def isr_changes_noted(office: Office, watchers: Watchers) -> None:
         if not isinstance(found, ZooKeeperError):
             with suppress(MalformedZnode):
                 keys |= dict.fromkeys(znodes.partitions_in(path, found.data))
-    known = [key for key in keys if key in office.context.states]
+    known = office.shown([key for key in keys if key in office.context.states])
     office.context.states.update(await office.read_states(known))
     if known:
         batch = office.batch()

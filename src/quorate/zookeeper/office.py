@@ -41,6 +41,8 @@ __all__ = ["Changed", "Office", "slices"]
 
 AT_ONCE: Final = 2_000  # partitions that are decided and written together; others get their turn in between
 
+FULL_MAX: Final = 20_000  # partitions that one request may be about
+
 Choose = Callable[[Key, PartitionState], Choice | None]
 
 _logger = logging.getLogger("quorate.zookeeper")
@@ -86,6 +88,7 @@ class Office:
         self.wall_ms = wall_ms
         self.saw = saw
         self.deleting: dict[str, None] = {}  # topics that are marked, see `deletion`
+        self.forgotten: set[str] = set()  # those of them that nobody shall know any more
 
     def batch(self) -> Batch:
         return Batch(self.context, self.settings.inter_broker_listener)
@@ -121,6 +124,22 @@ class Office:
             batch.tell(broker_ids, some)
             self.send(batch)
             await asyncio.sleep(0)
+
+    async def tell_everything(self, broker_ids: Collection[int]) -> None:
+        """Tells brokers of all partitions that there are, and thereby of those that there are no more: one
+        that was no member for a while has not heard of topics that were deleted meanwhile. Where there are
+        too many for one request, it does not hear of that."""
+        keys = self.shown(list(self.context.states))
+        if len(keys) > FULL_MAX:
+            await self.tell_some(broker_ids, keys)
+            return
+        batch = self.batch()
+        batch.tell_everything(broker_ids, keys)
+        self.send(batch)
+
+    def shown(self, keys: Sequence[Key]) -> list[Key]:
+        """Without partitions of topics that everybody has been told to forget."""
+        return [key for key in keys if key[0] not in self.forgotten] if self.forgotten else list(keys)
 
     # Elections
 
