@@ -76,7 +76,7 @@ async def format_storage(
     check_cluster_id(cluster_id)
     if config.is_of_zookeeper:
         raise ConfigError(
-            f"{config.path}: with zookeeper.connect and without process.roles a broker formats its directories"
+            f"{config.path}: with zookeeper.connect and no process.roles, a broker formats its directories"
             f" itself, for the cluster that ZooKeeper knows"
         )
     if (initial is not None or is_standalone) and len(config.static_voters):
