@@ -23,10 +23,11 @@ from quorate.coordinator import classic
 from quorate.lab.cluster import run_cluster
 from quorate.lab.faults import Fault
 from quorate.lab.world import SECOND
+from quorate.node.metadata_log import MetadataLog
 from quorate.raft import election
-from quorate.raft.following import Following
 from quorate.raft.voters import VoterSet
 from quorate.storage import producer_states
+from quorate.storage.partition_log import PartitionLog
 
 pytestmark = pytest.mark.simulation
 
@@ -111,10 +112,12 @@ A_VOTER_THAT_LAGS = [
     *(at(1, "isolate", "v3"), at(5, "kill", "v1"), at(5, "kill", "v2"), at(5.1, "rejoin", "v3")),
     *(at(5.1, "restart", "v1"), at(9, "isolate", "v1"), at(9, "restart", "v2"), at(12, "rejoin", "v1")),
 ]
-# Whoever leads is cut off once, and writes what nobody else gets.
-EVERY_CONTROLLER_ALONE = [
-    *(at(1, "isolate", "v1"), at(5, "rejoin", "v1"), at(5, "isolate", "v2")),
-    *(at(9, "rejoin", "v2"), at(9, "isolate", "v3"), at(13, "rejoin", "v3")),
+# All controllers lose their power at once, again and again.
+BLACKOUTS = [
+    at(second + (0 if kind == "power_loss" else 0.5), kind, controller)
+    for second in (3, 7, 11)
+    for kind in ("power_loss", "restart")
+    for controller in ("v1", "v2", "v3")
 ]
 # Every broker in turn reaches its clients and nobody else: what it writes then is not replicated.
 EVERY_BROKER_ALONE = [
@@ -124,6 +127,8 @@ EVERY_BROKER_ALONE = [
     for other in ("b101", "b102", "b103", "v1", "v2", "v3")
     if other != broker
 ]
+# A member of the classic group does nothing for so long that another one gets its partitions.
+A_MEMBER_SLEEPS = [at(2, "pause", "member2", 12 * SECOND), at(2, "pause", "member4", SECOND)]
 # The last leader loses its power, and is back before those who have what it lost.
 THE_LAST_LEADER_CRASHES = [
     *(at(2, "kill", "b102"), at(2.3, "kill", "b103")),
@@ -149,10 +154,24 @@ def a_vote_is_given_twice() -> None:
     election._is_same_candidate = lambda *_: True
 
 
-@mutation(faults=EVERY_CONTROLLER_ALONE)
-def controllers_keep_what_their_leader_does_not_have() -> None:
-    """A follower of the metadata log does not cut off what is not in its leader's."""
-    Following._truncate = lambda *_: None  # type: ignore[method-assign]
+@mutation(faults=BLACKOUTS)
+def controllers_do_not_wait_for_their_disks() -> None:
+    """What a controller has written counts before it is safe from a power failure."""
+
+    async def flush(_self: MetadataLog) -> None:
+        pass
+
+    MetadataLog.flush = flush  # type: ignore[method-assign]
+
+
+@mutation(faults=BLACKOUTS)
+def votes_are_not_stored() -> None:
+    """A controller forgets epochs and votes when it ends."""
+
+    async def persist(self: MetadataLog, state: Any, *_: Any) -> None:
+        self.election_state = state
+
+    MetadataLog.persist = persist  # type: ignore[method-assign]
 
 
 # The controller
@@ -228,31 +247,14 @@ def repetitions_are_appended_again() -> None:
     producer_states.ProducerDraft.check = lambda *_: None  # type: ignore[attr-defined]
 
 
-@mutation(faults=EVERY_BROKER_ALONE)
-def followers_keep_what_their_leader_does_not_have() -> None:
-    """A follower does not cut off what is not in its leader's log."""
+@mutation()
+def every_replica_has_the_same_epoch() -> None:
+    """A leader writes batches without the epoch in which it leads."""
 
-    async def cut_off(self: Any, _epoch: int, end_offset: int) -> None:
-        await self.truncate_to(max(end_offset, self.log.end_offset))
+    def append_produced(original: Any, self: Any, buffer: Any, header: Any, _epoch: int, wall_ms: int) -> Any:
+        return original(self, buffer, header, 0, wall_ms)
 
-    partition.Partition.cut_off = cut_off  # type: ignore[method-assign]
-
-
-@mutation(faults=EVERY_BROKER_ALONE)
-def anybody_may_fetch_in_any_epoch() -> None:
-    """A leader answers followers of an earlier or later epoch, and counts them."""
-    partition.Partition.check_epoch = lambda *_: None  # type: ignore[method-assign]
-
-
-@mutation(faults=EVERY_BROKER_ALONE)
-def a_follower_is_in_sync_when_it_is_near() -> None:
-    """A leader proposes followers that have not caught up."""
-
-    def fetched(self: Leadership, follower_id: int, offset: int, *rest: Any) -> None:
-        original_fetched(self, follower_id, max(offset, rest[-2]), *rest)
-
-    original_fetched = Leadership.fetched
-    Leadership.fetched = fetched  # type: ignore[method-assign]
+    wrapped(PartitionLog, "append_produced", append_produced)
 
 
 # The coordinator
@@ -277,7 +279,7 @@ def a_new_coordinator_knows_nothing() -> None:
     coordinators.Hosted._replay = lambda *_: 0  # type: ignore[method-assign]
 
 
-@mutation()
+@mutation(faults=A_MEMBER_SLEEPS)
 def generations_are_not_counted() -> None:
     """A classic group begins anew with the number that it had."""
     name = next(name for name, one in vars(classic).items() if hasattr(one, "begin_generation"))
