@@ -103,9 +103,15 @@ def _listens(port: int) -> bool:
 
 
 def _produce(bootstrap: str) -> None:
+    """With a client that does not become more patient while it waits: it would look less and less often."""
     failed: list[object] = []
     settings = {"bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 0, "log_level": 0}
-    producer = Producer({**settings, "topic.metadata.propagation.max.ms": 30_000, "retry.backoff.ms": 20})
+    patience = {
+        "retry.backoff.ms": 20,
+        "retry.backoff.max.ms": 20,
+        "topic.metadata.propagation.max.ms": 30_000,
+    }
+    producer = Producer(settings | patience)
     producer.produce("first", b"record", on_delivery=lambda error, _: error and failed.append(error))
     assert producer.flush(TIMEOUT_S) == 0
     assert not failed, failed
