@@ -6,11 +6,12 @@ import json
 import pytest
 from plane_town import Clerk
 from sessions import DEADLINE_S, expire, kazoo_at, open_session, session_at, until
+from test_controller_duties import creation
 
 from quorate.metadata.brokers import Listener
 from quorate.zookeeper import membership, paths
 from quorate.zookeeper.errors import Fatal, NoAuth
-from quorate.zookeeper.jute import Create, Exists, Get
+from quorate.zookeeper.jute import Create, Exists, Get, Set
 from quorate.zookeeper.membership import (
     agree_on_cluster_id,
     check_addresses,
@@ -240,5 +241,23 @@ def test_an_expiry_storm_of_all_brokers_loses_nobody(connect):
         finally:
             for one in clerks:
                 await one.stop()
+
+    run(story())
+
+
+def test_a_broker_lives_where_acls_are_set(connect):
+    async def story():
+        clerk = await Clerk(connect, 1, digest="alice:x", is_acl_set=True).start()
+        try:
+            await until(lambda: clerk.plane.is_controller)
+            response = await clerk.plane.forward(creation("t"), 7, "User:ANONYMOUS", "test")
+            assert response.topics[0].error_code == 0
+            async with session_at(connect) as other:
+                assert (await other.ask(Get("/brokers/topics/t/partitions/0/state"))).data
+                for path in ("/controller", "/brokers/ids/1", "/brokers/topics/t/partitions/0/state"):
+                    with pytest.raises(NoAuth):
+                        await other.ask(Set(path, b""))
+        finally:
+            await clerk.stop()
 
     run(story())

@@ -80,10 +80,9 @@ async def apply_members(office: Office, members: Mapping[int, Member]) -> Coming
     if found.new or found.bounced:
         await join(office, [*found.new, *found.bounced])
     if found.moved:
-        batch = office.batch()
-        batch.tell_everyone()
-        office.send(batch)
-        for broker_id in found.moved:  # what was under way to its old place is lost
+        await office.tell_some([one for one in members if one not in found.moved], [])
+        await office.tell_everything(found.moved)  # what was under way to their old places is lost
+        for broker_id in found.moved:
             await tell_all_that_it_has(office, broker_id)
     return found
 

@@ -171,6 +171,8 @@ class Controller:
         self._events.clear()
 
     async def _work_off(self, event: _Event) -> None:
+        if event.answer is not None and event.answer.cancelled():
+            return  # nobody waits for it any more, and it has not begun
         try:
             result = await event.work()
         except (ControllerMoved, SessionExpired) as error:

@@ -136,7 +136,9 @@ async def check_addresses(session: Session, member: Member) -> None:
                 )
 
 
-async def register(session: Session, member: Member, previous_session_id: int = 0) -> Member:
+async def register(
+    session: Session, member: Member, previous_session_id: int = 0, *, is_acl_set: bool = False
+) -> Member:
     """Our node, made by this session; the result has our epoch.
 
     A node of our id that is there already is our own first attempt, whose answer was lost; or what is left of
@@ -146,11 +148,10 @@ async def register(session: Session, member: Member, previous_session_id: int = 
     loop = asyncio.get_running_loop()
     deadline: float | None = None
     path = paths.broker(member.id)
+    node = Create(path, None, EPHEMERAL, acl_for(path, is_set=is_acl_set))
     while True:
         try:
-            results = await session.ask(
-                Multi.of(Create(path, None, EPHEMERAL), Set(path, member.encode(), version=0))
-            )
+            results = await session.ask(Multi.of(node, Set(path, member.encode(), version=0)))
             return _registered(member, results[1])
         except MultiFailed as error:
             if not isinstance(error.first, NodeExists):

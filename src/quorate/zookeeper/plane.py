@@ -177,7 +177,7 @@ class ZooKeeperPlane:
         async def become() -> None:
             session = await self._open()
             await check_addresses(session, member)
-            self._registered(await register(session, member))
+            self._registered(await register(session, member, is_acl_set=self._settings.is_acl_set))
 
         await self._retried("the registration", become)
 
@@ -211,7 +211,8 @@ class ZooKeeperPlane:
         assert self._member is not None
         previous = self._member.session_id
         session = await self._open()
-        self._registered(await register(session, self._member, previous))
+        is_acl_set = self._settings.is_acl_set
+        self._registered(await register(session, self._member, previous, is_acl_set=is_acl_set))
         await self._configs.read_all(session)
 
     async def _follow_configs(self, session: Session) -> None:
