@@ -1,4 +1,4 @@
-"""The page about history says what the tables are; the code keeps to what Declarative Pipelines can follow."""
+"""The page about history lists the tables; the code keeps to what Declarative Pipelines can follow."""
 
 from __future__ import annotations
 

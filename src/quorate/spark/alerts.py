@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as fn
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import (
     BooleanType,
     IntegerType,

@@ -147,12 +147,9 @@ class Fold:
         known: Thing = {"fences": [], "epoch": signal.broker_epoch} if before is None else before
         fenced = known.get("fenced") if signal.is_fenced is None else signal.is_fenced
         leaving = known.get("leaving") if signal.is_shutting_down is None else signal.is_shutting_down
-        if fenced:
-            state = "fenced"
-        elif leaving:
-            state = "shutting_down"
-        else:
-            state = None if fenced is None else "unfenced"
+        state = None if fenced is None else "unfenced"
+        if fenced or leaving:
+            state = "fenced" if fenced else "shutting_down"
         now = {
             "epoch": signal.broker_epoch if is_new else known["epoch"],
             "state": state,

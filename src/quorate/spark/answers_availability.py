@@ -15,13 +15,14 @@ from pyspark.sql.window import Window
 
 from quorate.spark.answers_schemas import AVAILABILITY, IMBALANCE
 from quorate.spark.history_partitions import NO_LEADER
-from quorate.spark.intervals import declared, milliseconds
+from quorate.spark.intervals import declared, identified, milliseconds
 
 __all__ = ["availability", "imbalance", "log_ends"]
 
 _MIN_ISR: Final = "min.insync.replicas"
 _TOPIC, _BROKER = 2, 4
 _RESOURCE: Final = ("cluster_id", "resource_type", "resource_name")
+_PARTITION: Final = ("cluster_id", "topic_id", "partition")
 _LEVEL: Final = ("level", "topic_id", "topic", "partition", "broker_id")
 
 
@@ -29,7 +30,11 @@ def availability(partition_states: DataFrame, configs: DataFrame, records: DataF
     """How long nobody led a partition, and how long fewer replicas were in sync than `min.insync.replicas`,
     as the topic, its leader's broker or the cluster has it at that time; else 1, and never more than there
     are replicas. For each partition, and added up for each topic, broker and cluster."""
-    pieces = _with_min_isr(_until_the_end(partition_states, records), configs)
+    before = fn.lag("leader").over(Window.partitionBy("thing", *_PARTITION).orderBy("start_offset"))
+    spans = identified(_until_the_end(partition_states, records), _PARTITION).select(
+        "*", (~fn.col("leader").eqNullSafe(before)).alias("is_first_piece")
+    )
+    pieces = _with_min_isr(spans, configs)
     lasted = milliseconds(fn.col("start_ts"), fn.col("end_ts"))
     is_leaderless = fn.col("leader") == NO_LEADER
     is_under = fn.size("isr") < fn.least(fn.col("min_isr"), fn.size("replicas"))
@@ -134,7 +139,6 @@ def _until_the_end(spans: DataFrame, records: DataFrame) -> DataFrame:
         .otherwise(fn.col("end_ts"))
         .alias("end_ts"),
         fn.col("end_offset").isNull().alias("is_open"),
-        fn.lit(True).alias("is_first_piece"),
     )
 
 

@@ -9,7 +9,7 @@ from pyspark.sql import functions as fn
 
 from quorate.spark.history_replay import replayed
 from quorate.spark.history_schemas import BROKER_SESSIONS, BROKER_STATES, CONTROLLER_TERMS
-from quorate.spark.intervals import CHANGE, declared, in_order, intervals, last_known
+from quorate.spark.intervals import CHANGE, declared, identified, in_order, intervals, last_known
 
 __all__ = [
     "FENCED",
@@ -75,7 +75,9 @@ def controller_terms(records: DataFrame) -> DataFrame:
         fn.lit(None).cast("struct<offset:bigint,ts:timestamp,is_known:boolean>").alias("cut"),
         (fn.col("election_offset") == fn.col("first.offset")).alias("is_first"),
     )
-    found = intervals(changes, ("cluster_id",), ("epoch", "controller_id", "is_first"))
+    found = intervals(
+        identified(changes, ("cluster_id",)), ("cluster_id",), ("epoch", "controller_id", "is_first")
+    )
     with_known = found.select(
         "cluster_id",
         "epoch",
@@ -95,9 +97,12 @@ def broker_changes(records: DataFrame) -> DataFrame:
     """A row for every record about a broker, with all that is known of the broker from then on: changes in
     the sense of `intervals`."""
     kind = fn.col("type")
-    rows = replayed(records).where(kind.isin(_REGISTER, _CHANGE, _UNREGISTER, _FENCE, _UNFENCE))
+    rows = identified(
+        replayed(records).where(kind.isin(_REGISTER, _CHANGE, _UNREGISTER, _FENCE, _UNFENCE)), _KEYS
+    )
     order = in_order(_KEYS)
     known = rows.select(
+        "thing",
         *_KEYS,
         fn.col("broker_epoch").alias("said_epoch"),
         last_known(fn.when(kind == _REGISTER, _registration()), order).alias("registration"),
@@ -112,6 +117,7 @@ def broker_changes(records: DataFrame) -> DataFrame:
         .when(~fn.col("is_fenced"), UNFENCED)
     )
     return known.select(
+        "thing",
         *_KEYS,
         fn.coalesce("registration.broker_epoch", "said_epoch").alias("broker_epoch"),
         fn.col("registration.incarnation_id").alias("incarnation_id"),

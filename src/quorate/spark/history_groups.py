@@ -5,6 +5,7 @@ Each group lives in one partition of `__consumer_offsets`, so the offsets there 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -12,7 +13,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.window import Window
 
 from quorate.spark.history_schemas import COMMITTED_OFFSETS, GROUP_GENERATIONS, GROUP_MEMBERS
-from quorate.spark.intervals import CHANGE, declared, intervals
+from quorate.spark.intervals import CHANGE, declared, identified, intervals
 
 __all__ = ["committed_offsets", "group_generations", "group_members"]
 
@@ -51,7 +52,7 @@ def group_generations(group_records: DataFrame) -> DataFrame:
         *_as_changes(),
     )
     state = ("generation", "protocol", "leader", "member_count")
-    return declared(intervals(changes, ("cluster_id", "group_id", "group_type"), state), GROUP_GENERATIONS)
+    return declared(_intervals(changes, ("cluster_id", "group_id", "group_type"), state), GROUP_GENERATIONS)
 
 
 def group_members(group_records: DataFrame) -> DataFrame:
@@ -68,7 +69,7 @@ def group_members(group_records: DataFrame) -> DataFrame:
         *_as_changes(),
     )
     keys = ("cluster_id", "group_id", "group_type", "member_id")
-    return declared(intervals(of_classic_groups.union(of_others), keys, _MEMBER), GROUP_MEMBERS)
+    return declared(_intervals(of_classic_groups.union(of_others), keys, _MEMBER), GROUP_MEMBERS)
 
 
 def committed_offsets(group_records: DataFrame) -> DataFrame:
@@ -82,7 +83,11 @@ def committed_offsets(group_records: DataFrame) -> DataFrame:
         *_as_changes(),
     )
     keys = ("cluster_id", "group_id", "topic", "partition")
-    return declared(intervals(changes, keys, ("committed_offset",)), COMMITTED_OFFSETS)
+    return declared(_intervals(changes, keys, ("committed_offset",)), COMMITTED_OFFSETS)
+
+
+def _intervals(changes: DataFrame, keys: Sequence[str], state: Sequence[str]) -> DataFrame:
+    return intervals(identified(changes, keys), keys, state)
 
 
 def _classic_members(rows: DataFrame) -> DataFrame:

@@ -16,7 +16,7 @@ from pyspark.sql.window import Window
 from quorate.spark.history_replay import replayed
 from quorate.spark.history_schemas import PARTITION_ISR, PARTITION_LEADERS, PARTITION_STATES
 from quorate.spark.history_topics import topic_lives
-from quorate.spark.intervals import CHANGE, SPAN, declared, in_order, intervals, last_known
+from quorate.spark.intervals import CHANGE, SPAN, declared, identified, in_order, intervals, last_known
 
 __all__ = [
     "NO_LEADER",
@@ -37,10 +37,18 @@ def partition_leaders(records: DataFrame) -> DataFrame:
     """Who led each partition, and in which epoch."""
     rows = _rows(records).where(fn.col("leader").isNotNull())
     order = in_order(_KEYS)
-    is_whole = fn.col("type") == _WHOLE
-    counted = rows.select("*", _count(~is_whole, order).alias("elections"))
-    base = last_known(fn.when(is_whole, _number("leaderEpoch") - fn.col("elections")), order)
-    changes = counted.select(*_KEYS, "leader", (base + fn.col("elections")).alias("leader_epoch"), *CHANGE)
+    counted = rows.select(
+        "thing",
+        *_KEYS,
+        "leader",
+        "said_leader_epoch",
+        _count(~fn.col("is_whole"), order).alias("elections"),
+        *CHANGE,
+    )
+    base = last_known(fn.col("said_leader_epoch") - fn.col("elections"), order)
+    changes = counted.select(
+        "thing", *_KEYS, "leader", (base + fn.col("elections")).alias("leader_epoch"), *CHANGE
+    )
     return declared(partition_intervals(changes, records, ("leader", "leader_epoch")), PARTITION_LEADERS)
 
 
@@ -49,8 +57,9 @@ def partition_isr(records: DataFrame) -> DataFrame:
     rows = _rows(records).where(fn.col("isr").isNotNull() | fn.col("replicas").isNotNull())
     order = in_order(_KEYS)
     changes = rows.select(
+        "thing",
         *_KEYS,
-        last_known(_in_sync(), order).alias("isr"),
+        last_known(fn.col("isr"), order).alias("isr"),
         last_known(fn.col("replicas"), order).alias("replicas"),
         *CHANGE,
     )
@@ -67,30 +76,28 @@ def partition_changes(records: DataFrame) -> DataFrame:
     """A row for every record about a partition, with all that is known of it from then on: changes in the
     sense of `intervals`."""
     order = in_order(_KEYS)
-    is_whole = fn.col("type") == _WHOLE
+    is_change = ~fn.col("is_whole")
     counted = _rows(records).select(
+        "thing",
         *_KEYS,
-        is_whole.alias("is_whole"),
-        "fields",
-        last_known(fn.col("leader"), order).alias("leader"),
-        last_known(_in_sync(), order).alias("isr"),
-        last_known(fn.col("replicas"), order).alias("replicas"),
-        last_known(_ids("addingReplicas"), order).alias("adding_replicas"),
-        last_known(_ids("removingReplicas"), order).alias("removing_replicas"),
-        _count(~is_whole & fn.col("leader").isNotNull(), order).alias("elections"),
-        _count(~is_whole, order).alias("changes"),
+        "said_leader_epoch",
+        "said_partition_epoch",
+        *[
+            last_known(fn.col(name), order).alias(name)
+            for name in ("leader", "isr", "replicas", "adding_replicas", "removing_replicas")
+        ],
+        _count(is_change & fn.col("leader").isNotNull(), order).alias("elections"),
+        _count(is_change, order).alias("changes"),
         *CHANGE,
     )
-    epochs = fn.struct(
-        (_number("leaderEpoch") - fn.col("elections")).alias("leader"),
-        (_number("partitionEpoch") - fn.col("changes")).alias("partition"),
-    )
-    based = counted.select("*", last_known(fn.when(fn.col("is_whole"), epochs), order).alias("base"))
-    return based.select(
+    leader_base = last_known(fn.col("said_leader_epoch") - fn.col("elections"), order)
+    partition_base = last_known(fn.col("said_partition_epoch") - fn.col("changes"), order)
+    return counted.select(
+        "thing",
         *_KEYS,
         "leader",
-        (fn.col("base.leader") + fn.col("elections")).alias("leader_epoch"),
-        (fn.col("base.partition") + fn.col("changes")).alias("partition_epoch"),
+        (leader_base + fn.col("elections")).alias("leader_epoch"),
+        (partition_base + fn.col("changes")).alias("partition_epoch"),
         "isr",
         "replicas",
         "adding_replicas",
@@ -126,16 +133,24 @@ def _count(is_counted: Column, order: WindowSpec) -> Column:
 
 
 def _rows(records: DataFrame) -> DataFrame:
-    return (
-        replayed(records)
-        .where(fn.col("type").isin(_WHOLE, _CHANGE))
-        .select("*", fn.lit(False).alias("is_gone"))
+    """The records about partitions, with what is needed of their JSON: it does not travel further."""
+    is_whole = fn.col("type") == _WHOLE
+    rows = replayed(records).where(fn.col("type").isin(_WHOLE, _CHANGE))
+    said = rows.select(
+        *_KEYS,
+        is_whole.alias("is_whole"),
+        "leader",
+        # In one order: writers differ in the order in which they name the same brokers.
+        fn.sort_array("isr").alias("isr"),
+        "replicas",
+        fn.when(is_whole, _number("leaderEpoch")).alias("said_leader_epoch"),
+        fn.when(is_whole, _number("partitionEpoch")).alias("said_partition_epoch"),
+        _ids("addingReplicas").alias("adding_replicas"),
+        _ids("removingReplicas").alias("removing_replicas"),
+        *[one for one in CHANGE if one != "is_gone"],
+        fn.lit(False).alias("is_gone"),
     )
-
-
-def _in_sync() -> Column:
-    """In one order: writers differ in the order in which they name the same brokers."""
-    return fn.sort_array("isr")
+    return identified(said, _KEYS)
 
 
 def _ids(name: str) -> Column:

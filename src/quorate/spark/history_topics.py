@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
@@ -10,7 +11,7 @@ from pyspark.sql.window import Window
 
 from quorate.spark.history_replay import cut_at, replayed
 from quorate.spark.history_schemas import CONFIGS, FEATURES, TOPICS
-from quorate.spark.intervals import declared, intervals
+from quorate.spark.intervals import declared, identified, intervals
 
 __all__ = ["TOPIC_RESOURCE", "configs", "features", "topic_lives", "topics"]
 
@@ -32,7 +33,7 @@ def topics(records: DataFrame) -> DataFrame:
         (fn.col("type") == _REMOVE_TOPIC).alias("is_gone"),
         "cut",
     )
-    return declared(intervals(changes, ("cluster_id", "topic_id"), ("topic",)), TOPICS)
+    return declared(_intervals(changes, ("cluster_id", "topic_id"), "topic"), TOPICS)
 
 
 def topic_lives(records: DataFrame) -> DataFrame:
@@ -82,7 +83,7 @@ def configs(records: DataFrame) -> DataFrame:
         fn.coalesce(removal, snapshot)
     )
     cut = changes.select(*_RESOURCE, "name", "value", *_ENDLESS, "is_gone", earlier.alias("cut"))
-    return declared(intervals(cut, (*_RESOURCE, "name"), ("value",)), CONFIGS)
+    return declared(_intervals(cut, (*_RESOURCE, "name"), "value"), CONFIGS)
 
 
 def features(records: DataFrame) -> DataFrame:
@@ -99,7 +100,7 @@ def features(records: DataFrame) -> DataFrame:
         (level == 0).alias("is_gone"),
         "cut",
     )
-    return declared(intervals(changes, ("cluster_id", "name"), ("level",)), FEATURES)
+    return declared(_intervals(changes, ("cluster_id", "name"), "level"), FEATURES)
 
 
 def _removals(records: DataFrame) -> DataFrame:
@@ -118,6 +119,10 @@ def _removals(records: DataFrame) -> DataFrame:
         "cut",
         cut_at(fn.col("at_offset"), fn.col("at_ts"), fn.lit(True)).alias("removal"),
     )
+
+
+def _intervals(changes: DataFrame, keys: Sequence[str], state: str) -> DataFrame:
+    return intervals(identified(changes, keys), keys, (state,))
 
 
 def _field(name: str) -> Column:

@@ -32,7 +32,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
-__all__ = ["CHANGE", "SPAN", "declared", "in_order", "intervals", "last_known", "milliseconds"]
+__all__ = ["CHANGE", "SPAN", "declared", "identified", "in_order", "intervals", "last_known", "milliseconds"]
 
 # The columns that every change has beside its keys and its state, and those that every interval has.
 CHANGE: Final = ("at_offset", "at_ts", "offset", "origin", "position", "is_gone", "cut")
@@ -50,8 +50,14 @@ _LOG: Final = "log"
 
 def in_order(keys: Sequence[str]) -> WindowSpec:
     """The changes of one thing, in the order in which they came to count. A snapshot stands for its offset as
-    well, so it comes after what the log has there."""
-    return Window.partitionBy(*keys).orderBy("at_offset", "origin", "offset", "position")
+    well, so it comes after what the log has there. The rows must be `identified`."""
+    return Window.partitionBy("thing", *keys).orderBy("at_offset", "origin", "offset", "position")
+
+
+def identified(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Adds `thing`, a number for each thing. Spark sorts by it first, and compares text, which begins alike
+    in all rows of a cluster, only where the numbers are the same. Sorting is most of the work."""
+    return rows.select("*", fn.xxhash64(*keys).alias("thing"))
 
 
 def last_known(column: Column, order: WindowSpec) -> Column:
@@ -60,17 +66,23 @@ def last_known(column: Column, order: WindowSpec) -> Column:
 
 
 def intervals(changes: DataFrame, keys: Sequence[str], state: Sequence[str]) -> DataFrame:
-    """One row per stretch in which a thing was there and its state the same: keys, state and `SPAN`.
+    """One row per stretch in which a thing was there and its state the same: keys, state and `SPAN`. The
+    changes must be `identified`.
 
     A null end means that it is still so. Nothing lasts from an offset to itself: of several changes that
-    count at the same offset, as those of a metadata transaction do, the last one is seen."""
+    count at the same offset, as those of a metadata transaction do, the last one is seen. A snapshot that
+    repeats what the log says changes nothing."""
     order = in_order(keys)
     cut, following = fn.col("cut"), fn.col("following")
     is_later = (following["at_offset"] > fn.col("at_offset")) | (following["origin"] != fn.col("origin"))
     is_lost = following.isNull() | (following["at_offset"] > cut["offset"])
     settled = (
         changes.select(
-            *keys, *state, *CHANGE, fn.lead(fn.struct("at_offset", "origin")).over(order).alias("following")
+            "thing",
+            *keys,
+            *state,
+            *CHANGE,
+            fn.lead(fn.struct("at_offset", "origin")).over(order).alias("following"),
         )
         .where(following.isNull() | is_later)
         .select("*", fn.when(is_lost, cut).alias("lost"))
