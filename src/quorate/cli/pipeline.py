@@ -109,7 +109,7 @@ def query(
     require_spark()
     from quorate.spark.pipeline import cause_of
     from quorate.spark.storage_formats import session_settings
-    from quorate.spark.views import held_tables, register_views
+    from quorate.spark.views import held_tables, register_views, suited_to
     from quorate.spark.warehouse import Warehouse, WarehouseError
 
     sql = sys.stdin.read() if sql == "-" else sql
@@ -120,8 +120,9 @@ def query(
             from pyspark.errors import PySparkException
 
             try:
-                register_views(tables, None if "SHOW" in sql.upper() else sql)
-                _print_rows(spark.sql(sql), rows, as_json)
+                with suited_to(spark, tables.contents):
+                    register_views(tables, None if "SHOW" in sql.upper() else sql)
+                    _print_rows(spark.sql(sql), rows, as_json)
             except PySparkException as error:
                 fail(cause_of(error))
     except WarehouseError as error:

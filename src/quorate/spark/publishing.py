@@ -10,25 +10,17 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
 from quorate.spark.parts import count
-from quorate.spark.views import ANSWERS, HISTORY, Tables, held_tables, inputs
+from quorate.spark.views import ANSWERS, HISTORY, Tables, held_tables, inputs, suited_to
 from quorate.spark.warehouse import Contents, Part, Warehouse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["publish_answers"]
-
-_FEW_ROWS: Final = 100_000
-_FOR_FEW_ROWS: Final = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.shuffle.partitions": "1",
-}
 
 
 def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
@@ -38,7 +30,7 @@ def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
         of = _fingerprint(tables.contents)
         if tables.contents.answers_of == of:
             return False
-        with ExitStack() as unpublished, _suited_to(spark, tables.contents), _kept_at_hand(tables):
+        with ExitStack() as unpublished, suited_to(spark, tables.contents), _kept_at_hand(tables):
             parts = {}
             for name in ANSWERS:
                 part_name = unpublished.enter_context(warehouse.new_answer())
@@ -48,22 +40,6 @@ def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
             now_ms = int(time.time() * 1000)
             warehouse.change(lambda newest: replace(newest, answers=parts, answers_ms=now_ms, answers_of=of))
     return True
-
-
-@contextmanager
-def _suited_to(spark: SparkSession, contents: Contents) -> Iterator[None]:
-    """The plans of answers are long, and most histories short: then compiling them, and dividing and adapting
-    the work, takes many times longer than the work."""
-    rows = sum(part.rows for parts in contents.tables.values() for part in parts)
-    wanted = _FOR_FEW_ROWS if rows < _FEW_ROWS else {}
-    before = {key: spark.conf.get(key) for key in wanted}
-    for key, value in wanted.items():
-        spark.conf.set(key, value)
-    try:
-        yield
-    finally:
-        for key, value_before in before.items():
-            spark.conf.set(key, value_before or "")
 
 
 @contextmanager

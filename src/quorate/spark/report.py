@@ -18,7 +18,7 @@ from quorate.spark.report_page import page
 from quorate.spark.report_sections import cluster_part
 from quorate.spark.report_words import counted, escaped
 from quorate.spark.swap import write_whole
-from quorate.spark.views import held_tables
+from quorate.spark.views import held_tables, suited_to
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -34,7 +34,8 @@ def write_report(spark: SparkSession, warehouse: Warehouse, path: Path) -> int:
     """Writes the page; how many bytes it has."""
     with held_tables(spark, warehouse) as tables:
         clusters = tables.contents.clusters
-        facts = [facts_of(tables, cluster_id) for cluster_id in clusters[:CLUSTERS_MAX]]
+        with suited_to(spark, tables.contents):
+            facts = [facts_of(tables, cluster_id) for cluster_id in clusters[:CLUSTERS_MAX]]
     written = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
     data = render(facts, clusters, written).encode()
     write_whole(path.absolute(), data)

@@ -22,7 +22,17 @@ from quorate.spark.warehouse import Contents, Warehouse
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["ANSWERS", "HISTORY", "TABLES", "Tables", "compute", "each_once", "held_tables", "register_views"]
+__all__ = [
+    "ANSWERS",
+    "HISTORY",
+    "TABLES",
+    "Tables",
+    "compute",
+    "each_once",
+    "held_tables",
+    "register_views",
+    "suited_to",
+]
 
 Function = Callable[..., "DataFrame"]
 
@@ -31,6 +41,13 @@ ANSWERS: Final[Mapping[str, Function]] = {name: getattr(answers, name) for name 
 TABLES: Final = (*RAW_TABLES, *HISTORY, *ANSWERS)
 
 _WORD: Final = re.compile(r"\w+")
+_FEW_ROWS: Final = 100_000
+_FOR_FEW_ROWS: Final = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+}
 
 
 def inputs(function: Function) -> tuple[str, ...]:
@@ -88,6 +105,22 @@ def each_once(events: DataFrame) -> DataFrame:
     has_identity = F.col("incarnation").isNotNull() & F.col("sequence").isNotNull()
     known = events.where(has_identity).dropDuplicates(["cluster_id", "node_id", "incarnation", "sequence"])
     return known.unionByName(events.where(~has_identity))
+
+
+@contextmanager
+def suited_to(spark: SparkSession, contents: Contents) -> Iterator[None]:
+    """The plans of tables are long, and most histories short: then compiling them, and dividing and adapting
+    the work, takes many times longer than the work."""
+    rows = sum(part.rows for parts in contents.tables.values() for part in parts)
+    wanted = _FOR_FEW_ROWS if rows < _FEW_ROWS else {}
+    before = {key: spark.conf.get(key) for key in wanted}
+    for key, value in wanted.items():
+        spark.conf.set(key, value)
+    try:
+        yield
+    finally:
+        for key, value_before in before.items():
+            spark.conf.set(key, value_before or "")
 
 
 @contextmanager
