@@ -1,8 +1,9 @@
 """How long partitions are without a leader when a node goes, in both modes: `quorate bench failover`.
 
 Three nodes on this machine, each a broker; in KRaft mode each is a controller as well, in ZooKeeper mode one
-of them is elected to be it, and a private ZooKeeper runs beside them. Every partition has two replicas.
-Sessions last equally long in both modes. Then, for each number of partitions, one after the other:
+of them is elected to be it, and a private ZooKeeper runs beside them. Every partition has two replicas; where
+the limit of open files does not allow for so many, there are more brokers. Sessions last equally long in both
+modes. Then, for each number of partitions, one after the other:
 
 - *controller failover*: the node that is the controller is killed, and with it goes the broker that it is;
 - *broker failure*: a node that is not the controller is killed;
@@ -19,6 +20,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
+import resource
 import shutil
 import tempfile
 import threading
@@ -38,10 +41,12 @@ from quorate.testing.control import ClusterError, ask_admin
 MODES = ("kraft", "zookeeper")
 SIZES = (100, 1000)
 EVENTS = ("controller failover", "broker failure", "controlled shutdown")
-BROKERS = (1, 2, 3)
+BROKERS_MIN = 3
+FILES_PER_LOG = 3
+FILES_BESIDES = 1_000  # that a node has open for something else
 PER_TOPIC = 100
 TOPICS_AT_ONCE = 20
-SESSION_MS = 3000
+SESSION_MS = 6000
 PATIENCE_S = 600.0
 POLL_S = 0.02
 BUILD = Path(__file__).parent.parent / "build"
@@ -49,6 +54,8 @@ SETTINGS = {
     "broker.session.timeout.ms": str(SESSION_MS),
     "zookeeper.session.timeout.ms": str(SESSION_MS),
     "zookeeper.max.in.flight.requests": "100",
+    "controller.quorum.fetch.timeout.ms": "2000",
+    "max.connections": "200",  # files that connections do not need are left for logs
     "auto.leader.rebalance.enable": "false",  # nothing moves but what is measured
     "controlled.shutdown.retry.backoff.ms": "200",
     "num.recovery.threads.per.data.dir": "4",
@@ -116,13 +123,19 @@ def run(modes: Sequence[str], sizes: Sequence[int], plot: Path | None) -> Iterat
         yield f"\nthe picture is {plot}"
 
 
+def brokers_for(size: int) -> int:
+    """As many as may have the logs of so many partitions, two replicas each, open."""
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - FILES_BESIDES
+    return max(BROKERS_MIN, math.ceil(2 * size * FILES_PER_LOG / files))
+
+
 def measure(mode: str, size: int) -> Iterator[Measured]:
     """All events, on a cluster of its own."""
     BUILD.mkdir(exist_ok=True)
     data = Path(tempfile.mkdtemp(prefix="bench-failover-", dir=BUILD))
     try:
         with Cluster(
-            brokers=len(BROKERS),
+            brokers=brokers_for(size),
             data=data,
             mode="zookeeper" if mode == "zookeeper" else "processes",
             settings=SETTINGS,
@@ -144,9 +157,9 @@ def measure(mode: str, size: int) -> Iterator[Measured]:
 def _event(cluster: Cluster, mode: str, size: int, event: str) -> Measured:
     controller = cluster.wait_until(lambda: _controller(cluster))
     assert controller is not None
-    victim = (
-        controller if event == "controller failover" else next(one for one in BROKERS if one != controller)
-    )
+    victim = controller
+    if event != "controller failover":
+        victim = next(one.id for one in cluster.nodes if one.id != controller)
     left = [one for one in cluster.nodes if one.id != victim]
     is_gone = _watch_zookeeper(cluster, victim) if mode == "zookeeper" else _watch_quorum(left, victim)
     with is_gone as gone:
@@ -248,11 +261,12 @@ def _wait(condition: Callable[[], bool], what: str) -> None:
 async def _create(cluster: Cluster, size: int) -> None:
     """Topics of at most so many partitions, two replicas each, evenly spread."""
     counts = [min(PER_TOPIC, size - first) for first in range(0, size, PER_TOPIC)]
+    ids = [one.id for one in cluster.nodes]
     topics = [
         NewTopic(
             f"t{number}",
             assignments={
-                index: [BROKERS[(index + number) % 3], BROKERS[(index + number + 1) % 3]]
+                index: [ids[(index + number) % len(ids)], ids[(index + number + 1) % len(ids)]]
                 for index in range(count)
             },
         )
