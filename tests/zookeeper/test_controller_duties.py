@@ -8,6 +8,7 @@ from plane_town import Clerk, town_at
 from sessions import DEADLINE_S, expire, kazoo_at, until
 
 from quorate.controller.proposals import Proposal, TopicPartition
+from quorate.node.zookeeper_metrics import ZooKeeperMetrics
 from quorate.protocol.api.admin import IncrementalAlterConfigsRequest
 from quorate.protocol.api.topics import (
     AlterPartitionReassignmentsRequest,
@@ -359,5 +360,28 @@ def test_clerks_get_ids_from_the_sequence(connect):
         finally:
             await first.stop()
             await second.stop()
+
+    run(story())
+
+
+def test_what_there_is_to_count(connect):
+    async def story():
+        async with town_at(connect, 1, 2) as town:
+            await town.ask(creation("t", assignments=[[1, 2], [2, 1]]))
+
+            def counted(clerk):
+                return {
+                    sample.name.rpartition("_kafkacontroller_")[2]: sample.value
+                    for family in ZooKeeperMetrics(clerk.plane).collect()
+                    for sample in family.samples
+                }
+
+            found = counted(town.controller)
+            assert found["activecontrollercount"] == 1
+            assert (found["globalpartitioncount"], found["activebrokercount"]) == (2, 2)
+            other = counted(next(one for one in town.clerks.values() if not one.plane.is_controller))
+            assert other["activecontrollercount"] == 0
+            assert "globalpartitioncount" not in other
+            assert other["kafka_server_sessionexpirelistener_connected"] == 1
 
     run(story())

@@ -28,6 +28,7 @@ from quorate.node.metrics import NodeMetrics
 from quorate.node.tls import Tls
 from quorate.node.zookeeper_broker import PlaneSide, ZooKeeperBroker
 from quorate.node.zookeeper_directories import known_ids, mark_directories
+from quorate.node.zookeeper_metrics import ZooKeeperMetrics
 from quorate.node.zookeeper_view import ZooKeeperAdminRoutes
 from quorate.protocol.types import Uuid
 from quorate.zookeeper.errors import ZooKeeperError
@@ -97,6 +98,7 @@ class ZooKeeperNode:
         if not await self._connect(plane, known.cluster_id, known.broker_id):
             await plane.stop()
             return
+        self.metrics.sources.append(ZooKeeperMetrics(plane))
         config = self._config = self._config.with_node_id(plane.broker_id)
         await mark_directories(host, config, plane.cluster_id, plane.broker_id)
         journal = EventJournal(host, config.metadata_directory, config.node_id, self.incarnation_id)

@@ -122,6 +122,11 @@ class Controller:
     def epoch(self) -> int:
         return self.office.fence.epoch
 
+    @property
+    def waiting(self) -> int:
+        """Events that wait for their turn."""
+        return len(self._events)
+
     # The queue
 
     def put(self, name: str, work: Work) -> None:

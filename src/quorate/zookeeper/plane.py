@@ -46,6 +46,7 @@ from quorate.zookeeper import paths
 from quorate.zookeeper.admin_requests import ANSWERED, answer
 from quorate.zookeeper.config_changes import ConfigChanges
 from quorate.zookeeper.config_requests import WRITTEN_BY_ANYBODY, write_configs
+from quorate.zookeeper.controller import Controller
 from quorate.zookeeper.controller_link import ControllerLink, is_from_broker
 from quorate.zookeeper.errors import AuthFailed, Fatal, SessionExpired, ZooKeeperError
 from quorate.zookeeper.events import SessionLost, ZooKeeperRegistered
@@ -128,7 +129,7 @@ class ZooKeeperPlane:
         self._terms = Terms(settings, random, wall_ms, connections, saw)
         self._links: list[ControllerLink] = []
         self._running: asyncio.Event | None = None  # set when `run` has ended
-        self._is_stopped = False
+        self._expirations = 0
 
     # Life
 
@@ -201,6 +202,7 @@ class ZooKeeperPlane:
                 except* SessionExpired:
                     lost = SessionLost(self.broker_id, self.broker_epoch, f"{session.session_id:#x}")
                     self._saw([lost])
+                    self._expirations += 1
                 self._terms.controller_id = NO_CONTROLLER
                 await self._retried("the registration", self._register_again)
         finally:
@@ -254,7 +256,6 @@ class ZooKeeperPlane:
 
     async def stop(self) -> None:
         """Resigns and closes the session: our znodes are gone at once. `run` has been cancelled before."""
-        self._is_stopped = True
         if self._running is not None:
             await self._running.wait()
         if self._session is not None:
@@ -347,6 +348,16 @@ class ZooKeeperPlane:
     @property
     def session(self) -> Session | None:
         return self._session
+
+    @property
+    def own_term(self) -> Controller | None:
+        """What there is to see of it, while we are the controller."""
+        return self._terms.own
+
+    @property
+    def expirations(self) -> int:
+        """How often a session of ours has expired."""
+        return self._expirations
 
     # What others ask of us
 
