@@ -12,7 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
-from topic_data import awaited, create, delete, delete_records, fill
+from topic_data import awaited, begun, create, delete, delete_records, fill
 
 from quorate.testing import Cluster
 from quorate.testing.control import wait_until
@@ -70,9 +70,8 @@ def test_a_stream_follows_a_topic_that_grows(spark: SparkSession, servers: str, 
     """New records, and new topics of a pattern, in a query that goes on."""
     create(servers, "live-a")
     fill(servers, "live-a", numbered(0, 10))
-    query = start(
-        spark, servers, tmp_path, subscribePattern="live-.*", trigger={"processingTime": "200 milliseconds"}
-    )
+    trigger = {"processingTime": "200 milliseconds"}
+    query = begun(lambda: start(spark, servers, tmp_path, subscribePattern="live-.*", trigger=trigger))
     try:
         wait_until(lambda: rows_of(query) == 10, 120, "the first records")
         fill(servers, "live-a", numbered(10, 20))

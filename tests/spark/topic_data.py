@@ -19,8 +19,9 @@ from quorate.spark.topic_offsets import known_partitions, planned, resolved
 from quorate.spark.topic_options import read_topic_options
 from quorate.spark.topic_publish import Publisher, new_identity
 from quorate.spark.topic_reader import read_range
+from quorate.testing.control import wait_until
 
-__all__ = ["awaited", "create", "delete", "delete_records", "fill", "values"]
+__all__ = ["awaited", "begun", "create", "delete", "delete_records", "fill", "values"]
 
 
 def create(servers: str, topic: str, partitions: int = 1, replicas: int = 1, **configs: str) -> None:
@@ -88,15 +89,26 @@ def values(servers: str, topic: str) -> list[bytes | None]:
 
 
 def awaited(start: Callable[[], StreamingQuery]) -> StreamingQuery:
-    """A query that has ended by itself.
+    """A query that has ended by itself."""
+    return _patiently(start, lambda query: not query.isActive)
 
-    Spark gives the Python process of a stream ten seconds to begin, and a busy machine can miss that: then
-    the query is started again, from its checkpoint.
-    """
+
+def begun(start: Callable[[], StreamingQuery]) -> StreamingQuery:
+    """A query that runs, and has done something."""
+    return _patiently(start, lambda query: bool(query.recentProgress))
+
+
+def _patiently(
+    start: Callable[[], StreamingQuery], is_reached: Callable[[StreamingQuery], bool]
+) -> StreamingQuery:
+    """Spark gives the Python process of a stream ten seconds to begin, and a busy machine can miss that: then
+    the query is started again, from its checkpoint."""
     for _ in range(10):
         query = start()
+        wait_until(lambda: is_reached(query) or not query.isActive, 600, "a query")  # noqa: B023
         try:
-            query.awaitTermination()
+            if not query.isActive:
+                query.awaitTermination()  # raises what ended it
         except StreamingQueryException as error:
             if "failed to connect back" not in str(error):
                 raise
