@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from metadata_directories import copy_of, leads
 from pyspark.pipelines.graph_element_registry import graph_element_registration_context
 from pyspark.sql import SparkSession
 
@@ -69,7 +70,8 @@ class Definitions:
 @pytest.fixture
 def definitions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Definitions:
     monkeypatch.setattr(SparkSession, "active", SimpleNamespace)
-    spec = copy_project(tmp_path / "project", logs=["/somewhere"])
+    log = copy_of(tmp_path / "log", (0, [leads(0, 1)]))
+    spec = copy_project(tmp_path / "project", logs=[str(log)])
     found = Definitions()
     with graph_element_registration_context(found):  # type: ignore[arg-type]
         for file in sorted(spec.parent.glob("transformations/*.py")):
@@ -97,7 +99,8 @@ def test_a_project_is_written_once_and_knows_what_to_read(tmp_path: Path):
     spec = copy_project(tmp_path / "project", cluster="127.0.0.1:9092", controllers="127.0.0.1:9093")
     assert f"storage: file://{tmp_path}/project/storage" in spec.read_text()
     said = json.loads((spec.parent / "origin.json").read_text())
-    assert said == {"bootstrap.servers": "127.0.0.1:9092", "controllers": "127.0.0.1:9093"}
+    options = {"bootstrap.servers": "127.0.0.1:9092", "controllers": "127.0.0.1:9093"}
+    assert said == {"tables": list(LOGS), "options": options}
     with pytest.raises(FileExistsError):
         copy_project(tmp_path / "project", cluster="127.0.0.1:9092")
     with pytest.raises(ValueError, match="not both"):
@@ -139,13 +142,13 @@ def update():
     graph = create_dataflow_graph(spark, default_catalog=None, default_database=None, sql_conf={})
     registry = SparkConnectGraphElementRegistry(spark, graph)
     register_definitions(spec_path, registry, spec, spark, graph)
-    wanted = ["records", "controller_terms", "broker_states", "incidents"]
+    wanted = ["records", "controller_terms", "broker_states", "flapping"]
     events = start_run(spark, graph, full_refresh=[], full_refresh_all=False, refresh=wanted, dry=False,
                        storage=spec.storage)
     list(events)
     offsets = sorted(row.offset for row in spark.table("records").collect())
     terms = sorted(row.epoch for row in spark.table("controller_terms").collect())
-    return {"offsets": offsets, "terms": terms, "incidents": spark.table("incidents").count()}
+    return {"offsets": offsets, "terms": terms, "columns": spark.table("flapping").columns}
 
 found = [update()]
 copy_of(home / "log", (0, [*log, leads(4, 2, leader=1, voters=[1]), data(5, 2, 2)]))
@@ -171,4 +174,4 @@ def test_the_second_update_sees_what_is_new(tmp_path: Path):
     first, second = json.loads((tmp_path / "found.json").read_text())
     assert (first["offsets"], first["terms"]) == ([0, 1, 2, 3], [1])
     assert (second["offsets"], second["terms"]) == ([0, 1, 2, 3, 4, 5, 6], [1, 2])
-    assert second["incidents"] > first["incidents"]
+    assert "fence_count" in second["columns"], "a table of tables is there"

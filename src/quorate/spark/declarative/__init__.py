@@ -14,6 +14,9 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
+from quorate.spark.origins import files_in
+from quorate.spark.raw_tables import LOGS
+
 __all__ = ["SPEC", "copy_project"]
 
 SPEC = "spark-pipeline.yml"
@@ -25,6 +28,8 @@ def copy_project(
     """Writes the project into a directory that is not there yet, with what it is to read; its spec."""
     if bool(cluster) == bool(logs):
         raise ValueError("say what to read: a cluster or directories with logs, and not both")
+    # Directories need not have all three logs; a stream of one that is not there would fail.
+    tables = sorted({table for origin in files_in(logs) for table in origin.options}) if logs else list(LOGS)
     target = Path(directory).absolute()
     shutil.copytree(Path(__file__).parent / "project", target, ignore=shutil.ignore_patterns("__pycache__"))
     spec = target / SPEC
@@ -34,5 +39,6 @@ def copy_project(
         if logs
         else {"bootstrap.servers": cluster, **({"controllers": controllers} if controllers else {})}
     )
-    (target / "origin.json").write_text(json.dumps(options, indent=1) + "\n")
+    origin = {"tables": tables, "options": options}
+    (target / "origin.json").write_text(json.dumps(origin, indent=1) + "\n")
     return spec

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from quorate.spark.declarative import copy_project
+from quorate.spark.origins import NothingToRead
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
         spec = copy_project(
             given.directory, cluster=given.cluster, controllers=given.controllers, logs=given.logs
         )
-    except (ValueError, OSError) as error:
+    except (NothingToRead, ValueError, OSError) as error:
         parser.error(str(error))
     print(f"spark-pipelines run --spec {spec} --conf spark.sql.catalogImplementation=hive")
 

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession
 
-from quorate.spark.raw_tables import END_OFFSETS, LOGS
+from quorate.spark.raw_tables import LOGS, RAW_TABLES
 
 spark = SparkSession.active()
-OPTIONS: dict[str, str] = json.loads((Path(__file__).parents[1] / "origin.json").read_text())
+ORIGIN: dict[str, Any] = json.loads((Path(__file__).parents[1] / "origin.json").read_text())
 
 
 def define(table: str, log: str) -> None:
@@ -25,14 +26,22 @@ def define(table: str, log: str) -> None:
         partition_cols=["cluster_id"],
     )
     def rows() -> DataFrame:
-        return spark.readStream.format("quorate").option("log", log).options(**OPTIONS).load()
+        return spark.readStream.format("quorate").option("log", log).options(**ORIGIN["options"]).load()
+
+
+def define_empty(table: str, why: str) -> None:
+    columns = [
+        f"CAST(NULL AS {one.dataType.simpleString()}) AS {one.name}" for one in RAW_TABLES[table].fields
+    ]
+
+    @dp.temporary_view(name=table, comment=why)
+    def rows() -> DataFrame:
+        return spark.sql(f"SELECT {', '.join(columns)} WHERE false")
 
 
 for table, log in LOGS.items():
-    define(table, log)
-
-
-@dp.temporary_view(name="end_offsets", comment="nobody samples end offsets here: quorate pipeline run does")
-def end_offsets() -> DataFrame:
-    columns = [f"CAST(NULL AS {one.dataType.simpleString()}) AS {one.name}" for one in END_OFFSETS.fields]
-    return spark.sql(f"SELECT {', '.join(columns)} WHERE false")
+    if table in ORIGIN["tables"]:
+        define(table, log)
+    else:
+        define_empty(table, f"there is no log {log} where this reads")
+define_empty("end_offsets", "nobody samples end offsets here: quorate pipeline run does")
