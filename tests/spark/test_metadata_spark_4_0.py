@@ -31,12 +31,13 @@ def stream(path):
     query.awaitTermination()
     return sorted(row.offset for row in spark.read.parquet(home + "/rows").collect())
 
+LEADER = "variant_get(fields, '$.leaderId', 'int') leader"
 variants = read.option("fields", "variant").load(logs).where("type = 'LeaderChange'")
 found = {
     "version": pyspark.__version__.split(".")[:2],
     "rows": rows.count(),
     "filtered": [row.offset for row in rows.where("type = 'LeaderChange' and offset > 0").collect()],
-    "variants": [row.leader for row in variants.selectExpr("fields:leaderId::int leader").collect()],
+    "variants": [row.leader for row in variants.selectExpr(LEADER).collect()],
     "streamed": [stream(logs), stream(later)],
 }
 print("FOUND", json.dumps(found))

@@ -1,4 +1,4 @@
-"""The fields of records as Spark's VARIANT instead of JSON, for who wants `fields:isr[0]::int` at once.
+"""The fields of records as Spark's VARIANT instead of JSON, for who asks `variant_get(fields, '$.isr[0]')`.
 
 Each distinct text is parsed once, in Python, at some 25 microseconds: it suits logs of up to a few million
 records. For larger ones, `parse_json(fields)` in a query does the same in Java.
