@@ -281,8 +281,8 @@ def _settle(cluster: Cluster, size: int) -> None:
     """Everything is in sync, and led by whoever should."""
 
     def is_whole() -> bool:
-        found = [_ask(one, "/v1/partitions") for one in cluster.nodes]
-        return all(
+        found = [answer for one in cluster.nodes if (answer := _ask(one, "/v1/partitions"))]
+        return bool(found) and all(
             one.get("total") == size and not one["leaderless"] and not one["under_replicated"]
             for one in found
         )
