@@ -217,6 +217,13 @@ def test_holes_are_compaction_and_a_late_beginning_is_retention(tmp_path: Path) 
     assert [(row["offset"], row["gap"]) for row in file_rows(root)] == [(5, "retention"), (9, "compaction")]
 
 
+def test_deleted_records_are_not_there_though_their_bytes_are(tmp_path: Path) -> None:
+    root = log_directory(tmp_path, [batch(0, commit(), commit()), batch(2, commit())], 3)
+    for start, expected in ((1, [(1, "retention"), (2, None)]), (2, [(2, "retention")])):
+        (root / "log-start-offset-checkpoint").write_text(f"0\n1\n__consumer_offsets 4 {start}\n")
+        assert [(row["offset"], row["gap"]) for row in file_rows(root)] == expected
+
+
 def test_damage_is_a_loss(tmp_path: Path) -> None:
     broken = bytearray(batch(1, commit()))
     broken[70] ^= 1

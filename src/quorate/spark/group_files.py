@@ -29,7 +29,7 @@ from quorate.spark.log_places import GROUPS, LogPlace
 from quorate.spark.log_scan import ScanCache
 from quorate.spark.metadata_rows import MALFORMED
 from quorate.spark.transactions import Aborted, transactions_of
-from quorate.storage.checkpoints import PartitionName, load_checkpoint
+from quorate.storage.checkpoints import START_OFFSETS_NAME, PartitionName, load_checkpoint
 from quorate.storage.errors import StorageError
 from quorate.storage.files import ReadOnlyFiles
 
@@ -65,6 +65,7 @@ class PartitionLog:
     copy: LogCopy
     end_offset: int  # where what can be read ends: at an open transaction, or at the end
     confirmed_end: int
+    log_start_offset: int  # what is before was deleted, though its bytes may still be there
     aborted: tuple[Aborted, ...]
     problems: tuple[Problem, ...]
 
@@ -79,6 +80,7 @@ class PartitionLog:
         return int(found["epoch"][at]) if at < len(found) and found["base_offset"][at] <= offset else None
 
     def chunks(self, start_offset: int, end_offset: int) -> list[GroupChunk]:
+        start_offset = max(start_offset, self.log_start_offset)
         found = self.copy.batches
         inside = np.flatnonzero((found["next_offset"] > start_offset) & (found["base_offset"] < end_offset))
         if not len(inside):
@@ -111,6 +113,8 @@ class PartitionLog:
             if not before["is_control"]:
                 break
         expected = int(found["next_offset"][context - 1]) if context else 0
+        if expected <= self.log_start_offset:
+            expected = 0  # what was before is gone
         damaged = tuple(
             one.offset for one in self.copy.problems if one.offset is not None and one.kind != "truncated"
         )
@@ -124,7 +128,7 @@ class PartitionLog:
             expected_offset=expected,
             first_offset=first_offset,
             end_offset=end_offset,
-            log_start_offset=_log_start(self.copy),
+            log_start_offset=self.log_start_offset,
             is_confirmed=is_confirmed,
             aborted=tuple(
                 one
@@ -153,7 +157,7 @@ def _furthest(cluster_id: str, partition: int, copies: Sequence[LogCopy]) -> Par
     problems = [problem for one in copies for problem in one.problems]
     high_watermark = 0
     for one in copies:
-        high_watermark = max(high_watermark, _high_watermark(one, partition, problems))
+        high_watermark = max(high_watermark, _checkpointed(one, partition, HIGH_WATERMARKS, problems))
 
     def read_batch(at: int) -> bytes:
         batch = copy.batches[at]
@@ -164,24 +168,27 @@ def _furthest(cluster_id: str, partition: int, copies: Sequence[LogCopy]) -> Par
     aborted, stable_end = transactions_of(copy.batches, read_batch)
     end_offset = copy.end_offset if stable_end is None else min(copy.end_offset, stable_end)
     confirmed_end = min(high_watermark, end_offset)
-    return PartitionLog(cluster_id, partition, copy, end_offset, confirmed_end, aborted, tuple(problems))
+    log_start_offset = _log_start(copy, partition, problems)
+    return PartitionLog(
+        cluster_id, partition, copy, end_offset, confirmed_end, log_start_offset, aborted, tuple(problems)
+    )
 
 
-def _high_watermark(copy: LogCopy, partition: int, problems: list[Problem]) -> int:
+def _checkpointed(copy: LogCopy, partition: int, name: str, problems: list[Problem]) -> int:
+    """What a checkpoint of a broker says of a partition; 0 if nothing."""
     directory = str(Path(copy.place.directory).parent)
     try:
-        known: Mapping[PartitionName, int] = load_checkpoint(ReadOnlyFiles(), directory, HIGH_WATERMARKS)
+        known: Mapping[PartitionName, int] = load_checkpoint(ReadOnlyFiles(), directory, name)
     except StorageError as error:
-        problems.append(
-            Problem("foreign", f"{directory}/{HIGH_WATERMARKS}", str(error), copy.place.cluster_id)
-        )
+        problems.append(Problem("foreign", f"{directory}/{name}", str(error), copy.place.cluster_id))
         return 0
     return known.get(PartitionName(TOPIC, partition), 0)
 
 
-def _log_start(copy: LogCopy) -> int:
-    """Where the first segment begins: what is before was deleted."""
-    return int(Path(copy.files[0]).stem) if copy.files else 0
+def _log_start(copy: LogCopy, partition: int, problems: list[Problem]) -> int:
+    """Where the first segment begins, or later if records were deleted."""
+    begin = int(Path(copy.files[0]).stem) if copy.files else 0
+    return max(begin, _checkpointed(copy, partition, START_OFFSETS_NAME, problems))
 
 
 # Reading pieces
@@ -204,7 +211,7 @@ def read_group_chunk(chunk: GroupChunk, types: frozenset[str] | None) -> Iterato
                 continue
             is_aborted = _aborted(found, chunk.aborted)
             gaps.hide(found.offset[is_aborted])
-            kept = np.flatnonzero(~is_aborted)
+            kept = np.flatnonzero(~is_aborted & (found.offset >= chunk.log_start_offset))
             offsets = found.offset[kept]
             labels = gaps.labels(offsets)
             wanted = np.flatnonzero((offsets >= chunk.first_offset) & (offsets < chunk.end_offset))
