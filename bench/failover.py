@@ -323,8 +323,15 @@ def table(found: Sequence[Measured], modes: Sequence[str], sizes: Sequence[int])
         for size in sizes:
             some = [cells[mode, size, event] for mode in modes]
             said = [f"{one.total_s:.2f} s ({one.led_s:.2f} s)" for one in some]
-            ratio = f" {some[-1].led_s / max(some[0].led_s, 0.001):.1f} |" if is_pair else ""
-            yield f"| {event} | {size:,} | {' | '.join(said)} |{ratio}"
+            yield f"| {event} | {size:,} | {' | '.join(said)} |{_ratio(some) if is_pair else ''}"
+
+
+def _ratio(some: Sequence[Measured]) -> str:
+    """Between the last and the first; what is shorter than one look could be anything below that."""
+    first, last = some[0].led_s, some[-1].led_s
+    if max(first, last) < POLL_S:
+        return " - |"
+    return f" {'>= ' if first < POLL_S else ''}{last / max(first, POLL_S):.1f} |"
 
 
 def picture(found: Sequence[Measured], modes: Sequence[str]) -> str:

@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from bench.failover import EVENTS, Measured, picture, table
+from bench.failover import EVENTS, Measured, _ratio, picture, table
 
 MODES = ("kraft", "zookeeper")
 SIZES = (100, 10_000)
@@ -19,6 +19,12 @@ def test_a_row_for_every_event_and_size_with_both_modes():
     assert head.count("|") == rule.count("|") == 6
     assert len(rows) == len(EVENTS) * len(SIZES)
     assert rows[1] == "| controller failover | 10,000 | 4.00 s (1.00 s) | 13.00 s (10.00 s) | 10.0 |"
+
+
+def test_what_is_too_short_to_be_seen_is_not_divided_by():
+    short = [Measured("kraft", 1, "broker failure", 3.0, 0.001), Measured("zookeeper", 1, "", 3.0, 0.2)]
+    assert _ratio(short) == " >= 10.0 |"
+    assert _ratio(short[:1] * 2) == " - |"
 
 
 def test_one_mode_alone_is_compared_with_nothing():
