@@ -20,6 +20,7 @@ from pyspark.sql import SparkSession
 
 import quorate.spark
 from quorate.spark.declarative import copy_project
+from quorate.spark.java import find_java_home
 from quorate.spark.raw_tables import LOGS
 from quorate.spark.views import ANSWERS, HISTORY, inputs
 
@@ -108,23 +109,27 @@ def test_a_project_is_written_once_and_knows_what_to_read(tmp_path: Path):
 
 
 UPDATES = """
-import json, sys
+import json, sys, warnings
 from pathlib import Path
 
 from metadata_directories import copy_of, data, leads
 from pyspark.pipelines.cli import load_pipeline_spec, register_definitions
 from pyspark.pipelines.spark_connect_graph_element_registry import SparkConnectGraphElementRegistry
 from pyspark.pipelines.spark_connect_pipeline import create_dataflow_graph, start_run
+from pyspark.sql import SparkSession
 
-from quorate.spark import session
 from quorate.spark.declarative import copy_project
+from quorate.spark.session import recommended_settings
 
 home = Path(sys.argv[1])
 log = [leads(0, 1, leader=1, voters=[1]), data(1, 1, 3)]
 copy_of(home / "log", (0, log))
 spec_path = copy_project(home / "project", logs=[str(home / "log")])
 spec = load_pipeline_spec(spec_path)
-spark = session("local[2]", settings={
+# As spark-pipelines makes its session: the source is found by its name. If it were registered, the client of
+# Spark 4.3 would not understand what the server says at the end of an update.
+settings = recommended_settings("local[2]") | {
+    "spark.sql.python.filterPushdown.enabled": "false",
     "spark.api.mode": "connect",
     "spark.driver.memory": "1g",
     "spark.local.dir": str(home),
@@ -136,7 +141,12 @@ spark = session("local[2]", settings={
     "spark.sql.pipelines.maxFlowRetryAttempts": "0",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
-})
+}
+spark = SparkSession.builder.master("local[2]")
+for key, value in settings.items():
+    spark = spark.config(key, value)
+warnings.filterwarnings("ignore", "Failed to set spark", UserWarning)
+spark = spark.getOrCreate()
 
 def update():
     graph = create_dataflow_graph(spark, default_catalog=None, default_database=None, sql_conf={})
@@ -164,7 +174,13 @@ def test_the_second_update_sees_what_is_new(tmp_path: Path):
     tests = Path(__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", UPDATES, str(tmp_path)],
-        env={**os.environ, "PYTHONPATH": f"{tests}:{tests / 'spark'}"},
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{tests}:{tests / 'spark'}",
+            "JAVA_HOME": str(find_java_home()),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        },
         capture_output=True,
         text=True,
         timeout=500,
