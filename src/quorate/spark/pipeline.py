@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -48,6 +49,7 @@ _STREAMS_AT_ONCE: Final = 2
 _NO_WORKER: Final = re.compile(r"failed to connect back|CANNOT_OPEN_SOCKET|Python worker exited unexpectedly")
 _LOST: Final = re.compile(r"\bDataLoss\w*:")
 _ATTEMPTS_MAX: Final = 3
+_CHECK_EVERY_S: Final = 5.0  # whether a stream that is followed has failed
 _ALERTS_TOLD_MAX: Final = 20  # of one batch
 _FAILURES_MAX: Final = 5  # of one stream in a row, while it follows a cluster
 # The last line of a traceback of Python's, among those of Java's.
@@ -131,9 +133,7 @@ def follow(
         try:
             run.tell.stage("following the logs")
             while True:
-                is_over = stop.wait(every_s)
-                for stream in streams.values():
-                    stream.check()
+                is_over = _checked_until(stop, every_s, streams.values())
                 run.read_the_rest()
                 run.settle()
                 if is_over:
@@ -325,6 +325,17 @@ class _Run:
         source = self.spark.read.format("quorate").option("log", LOGS[table])
         rows = source.options(**origin.options[table]).option("include", "unconfirmed").load()
         replace_unconfirmed(self.warehouse, table, origin.cluster_id, rows)
+
+
+def _checked_until(stop: Event, seconds: float, streams: Iterable[_Followed]) -> bool:
+    """Waits, and starts streams again meanwhile that have failed; whether it was told to stop."""
+    deadline = time.monotonic() + seconds
+    while True:
+        is_over = stop.wait(max(0.0, min(_CHECK_EVERY_S, deadline - time.monotonic())))
+        for stream in streams:
+            stream.check()
+        if is_over or time.monotonic() >= deadline:
+            return is_over
 
 
 class _Followed:
