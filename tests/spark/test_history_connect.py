@@ -45,7 +45,8 @@ def test_the_tables_are_the_same_over_connect() -> None:
     paths = [str(here.parent), str(here), str(here.parent.parent)]
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        # It takes a port that is free, instead of one that another session may have.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "SPARK_TESTING": "1"},
         capture_output=True,
         text=True,
         timeout=540,
