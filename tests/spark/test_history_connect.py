@@ -57,7 +57,7 @@ def test_the_tables_are_the_same_over_connect() -> None:
     (line,) = [one for one in done.stdout.splitlines() if one.startswith("found ")]
     assert json.loads(line.removeprefix("found ")) == {
         "broker_states": 18,
-        "partition_states": 25,
+        "partition_states": 29,
         "availability": 10,
         "incidents": 7,
         "brokers": 3,
