@@ -1,8 +1,8 @@
 """Answers with ranges of files in them: how they leave, and what may happen to them on the way."""
 
 import asyncio
-import logging
 import errno
+import logging
 import os
 from pathlib import Path
 

@@ -1,9 +1,9 @@
 """What is wrong with the input, as a table: which file, which offset, what kind, in words.
 
 Three places know about problems. The files themselves: what is damaged, missing, of nobody, or of two
-clusters with one id (`file_problems`). The rows that came out of them: records of a newer Kafka, malformed ones, and
-losses (`problems_in`). And whoever has rows from before: a log that was replaced after it had been read
-(`replaced_rows`). Nothing of it stops the reading of the rest.
+clusters with one id (`file_problems`). The rows that came out of them: records of a newer Kafka, malformed
+ones, and losses (`problems_in`). And whoever has rows from before: a log that was replaced after it had been
+read (`replaced_rows`). Nothing of it stops the reading of the rest.
 """
 
 from __future__ import annotations
