@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from quorate import __version__
 from quorate.spark.parts import count
-from quorate.spark.views import ANSWERS, HISTORY, Tables, held_tables, inputs, suited_to
+from quorate.spark.views import ANSWERS, HISTORY, held_tables, inputs, suited_to
 from quorate.spark.warehouse import Contents, Part, Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["publish_answers"]
 
@@ -30,30 +31,38 @@ def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
         of = _fingerprint(tables.contents)
         if tables.contents.answers_of == of:
             return False
-        with ExitStack() as unpublished, suited_to(spark, tables.contents), _kept_at_hand(tables):
+        with ExitStack() as unpublished, suited_to(spark, tables.contents):
             parts = {}
-            for name in ANSWERS:
+            for name in _in_order():
                 part_name = unpublished.enter_context(warehouse.new_answer())
                 place = warehouse.answer_place(part_name)
-                tables.fresh(name).coalesce(1).write.parquet(str(place))
-                parts[name] = Part(part_name, *count(place))
+                rows = tables.fresh(name)
+                (rows.coalesce(1) if name in ANSWERS else rows).write.parquet(str(place))
+                tables.give(name, spark.read.parquet(str(place)))
+                if name in ANSWERS:
+                    parts[name] = Part(part_name, *count(place))
             now_ms = int(time.time() * 1000)
             warehouse.change(lambda newest: replace(newest, answers=parts, answers_ms=now_ms, answers_of=of))
     return True
 
 
-@contextmanager
-def _kept_at_hand(tables: Tables) -> Iterator[None]:
-    """History that several answers are made of is computed once."""
-    uses = [one for function in ANSWERS.values() for one in inputs(function)]
-    shared: list[DataFrame] = [tables.fresh_input(one) for one in HISTORY if uses.count(one) > 1]
-    for frame in shared:
-        frame.persist()
-    try:
-        yield
-    finally:
-        for frame in shared:
-            frame.unpersist()
+def _in_order() -> list[str]:
+    """All answers, and history that several tables are made of, each after what it is made of. They are
+    written and read back: a plan that has all of history in it takes longer to make than to carry out."""
+    uses: Counter[str] = Counter()
+    found: dict[str, None] = {}
+
+    def visit(name: str) -> None:
+        uses[name] += 1
+        if uses[name] == 1:
+            for one in inputs(HISTORY.get(name) or ANSWERS[name]):
+                if one in HISTORY or one in ANSWERS:
+                    visit(one)
+            found[name] = None
+
+    for name in ANSWERS:
+        visit(name)
+    return [name for name in found if name in ANSWERS or uses[name] > 1]
 
 
 def _fingerprint(contents: Contents) -> str:

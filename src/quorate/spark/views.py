@@ -89,6 +89,10 @@ class Tables:
             self._made[key] = self.fresh(name)
         return self._made[key]
 
+    def give(self, name: str, frame: DataFrame) -> None:
+        """What a table is, for all that are made of it."""
+        self._made[f"fresh {name}"] = frame
+
     def _make(self, name: str) -> DataFrame:
         if name in self.contents.answers:
             place = self._warehouse.answer_place(self.contents.answers[name].name)
