@@ -8,7 +8,6 @@ import sys
 import time
 
 WORKERS = ("-n", "2")
-WAITING = ("-n", "3")  # where tests wait for others more than they work
 RULES = "not interop and not simulation and not processes and not spark and not zookeeper"
 PARTS = {
     # Without other people's programs and without waiting: the rules themselves, and the examples in the code.
@@ -20,13 +19,13 @@ PARTS = {
         "tests",
         "-m",
         "processes and not interop and not simulation and not spark and not zookeeper",
-        *WAITING,
+        *WORKERS,
         "--dist",
         "loadfile",
     ),
     # What a file starts, such as a cluster, it starts once.
-    "interop": ("tests", "-m", "interop and not spark and not zookeeper", *WAITING, "--dist", "loadfile"),
-    "zookeeper": ("tests", "-m", "zookeeper", *WAITING, "--dist", "loadfile"),
+    "interop": ("tests", "-m", "interop and not spark and not zookeeper", *WORKERS, "--dist", "loadfile"),
+    "zookeeper": ("tests", "-m", "zookeeper", *WORKERS, "--dist", "loadfile"),
     "spark": ("tests", "-m", "spark", *WORKERS, "--dist", "loadfile"),
     "fuzz": ("tests/fuzz", *WORKERS),
     # It forks its own workers.
