@@ -182,6 +182,8 @@ class KafkaPython:
             **self._settings,
         }
         self._consumer = kafka.KafkaConsumer(topic, **settings)
+        # A leader that divides a topic before it has heard of its partitions gives nothing to anybody.
+        assert self._consumer.partitions_for_topic(topic)
 
     def read(self) -> list[bytes | None]:
         found = self._consumer.poll(timeout_ms=int(POLL_S * 1000))
