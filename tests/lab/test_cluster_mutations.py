@@ -131,7 +131,7 @@ EVERY_BROKER_ALONE = [
 A_MEMBER_SLEEPS = [at(2, "pause", "member2", 12 * SECOND), at(2, "pause", "member4", SECOND)]
 # The last leader loses its power, and is back before those who have what it lost.
 THE_LAST_LEADER_CRASHES = [
-    *(at(2, "kill", "b102"), at(2.3, "kill", "b103")),
+    *(at(2, "leave", "b102"), at(2.3, "leave", "b103")),
     *(at(7, "power_loss", "b101"), at(7.2, "restart", "b101")),
 ]
 

@@ -146,6 +146,7 @@ class ClusterRun:
         self._has_ended: set[str] = set()
         self._broken: Violation | None = None
         self._has_power = dict.fromkeys(BROKERS, True)
+        self._was_running = dict.fromkeys(BROKERS, True)
         self._failing: dict[str, None] = {}  # brokers whose next flush will fail
         directories = world.random("directories", "cluster")
         voters = list(self.controllers)[:3]
@@ -325,9 +326,17 @@ class ClusterRun:
                     self.replication.look(replica)
 
     def _look_for_crashes(self) -> None:
-        """Whose power is gone, and whose disk has lost something in a flush that failed."""
+        """Whose power is gone, whose process has ended without leave, and whose disk has lost something in a
+        flush that failed. Of a process that was killed the system keeps what it wrote, but the controller
+        cannot know that: it counts on such a broker no more than on one whose power failed."""
         for name, broker_id in BROKERS.items():
             machine = self.world.machines[name]
+            if machine.is_running != self._was_running[name]:
+                self._was_running[name] = machine.is_running
+                last = self.world.exits[-1] if self.world.exits else None
+                has_left = last is not None and last.exception is None and last.time_ns == self.world.now_ns
+                if not machine.is_running and not has_left:
+                    self.replication.crashed(broker_id)
             if machine.has_power != self._has_power[name]:
                 self._has_power[name] = machine.has_power
                 if not machine.has_power:

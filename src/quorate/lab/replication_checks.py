@@ -3,8 +3,8 @@
 - One broker leads in an epoch.
 - The high watermark of a leader never goes back.
 - Whoever begins to lead has everything that was committed, as long as one replica that was in sync at the
-  time has not crashed since. A broker crashes when its power fails, its disk loses something or is replaced:
-  what it had not flushed may be gone, and it must not lead on the rest.
+  time has not crashed since. A broker crashes when its power fails, it is killed, or its disk loses something
+  or is replaced: what it had not flushed may be gone, and it must not lead on the rest.
 - Nobody commits anything in an old epoch beyond the offset where a later leader began: a producer would be
   told that something is safe which that leader does not have.
 
