@@ -309,19 +309,7 @@ class AdminRoutes:
         return HttpResponse.json(standing.to_json())
 
     async def _partitions(self, _params: _Params, _query: _Params) -> HttpResponse:
-        image, under_replicated = self._view.image, 0
-        for block in image.partitions.blocks.values():
-            replicas = (block.replicas[: block.end] >= 0).sum(axis=1)
-            under_replicated += int((np.bitwise_count(block.isr[: block.end]) < replicas).sum())
-        counts = count_partitions(image)
-        return HttpResponse.json(
-            {
-                **self._source(),
-                "total": counts.partitions,
-                "leaderless": counts.offline,
-                "under_replicated": under_replicated,
-            }
-        )
+        return HttpResponse.json({**self._source(), **partition_totals(self._view.image)})
 
     async def _preflight_stop(self, _params: _Params, query: _Params) -> HttpResponse:
         texts = [text for text in query.get("ids", "").split(",") if text]
@@ -388,6 +376,20 @@ class AdminRoutes:
             "leaders": replicas.leaders.get(broker.id, 0),
             "replicas": replicas.replicas.get(broker.id, 0),
         }
+
+
+def partition_totals(image: ClusterImage) -> dict[str, int]:
+    """How many partitions there are, how many have no leader, and how many too few in sync."""
+    under_replicated = 0
+    for block in image.partitions.blocks.values():
+        replicas = (block.replicas[: block.end] >= 0).sum(axis=1)
+        under_replicated += int((np.bitwise_count(block.isr[: block.end]) < replicas).sum())
+    counts = count_partitions(image)
+    return {
+        "total": counts.partitions,
+        "leaderless": counts.offline,
+        "under_replicated": under_replicated,
+    }
 
 
 def replicas_by_broker(image: ClusterImage) -> tuple[Mapping[int, int], Mapping[int, int]]:

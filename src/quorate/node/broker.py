@@ -113,9 +113,7 @@ class BrokerRole:
             broker, proposals, fetchers = parts.assemble(
                 disks, control_plane, self._broker_epoch, self._is_eligible
             )
-            servers = await self._listen(
-                broker, control_plane, LogDirs(broker, disks.moves, disks.futures), closing
-            )
+            await self._listen(broker, control_plane, LogDirs(broker, disks.moves, disks.futures), closing)
             lifecycle = Lifecycle(
                 self._registration(shelf), self._config.lifecycle_settings, chance=self._host.random
             )
@@ -136,10 +134,7 @@ class BrokerRole:
                         proposals.run(),
                         self._publish(shelf, broker.replicas, membership),
                         self._open_for_clients(membership),
-                        broker.replicas.watch_followers(),
-                        broker.replicas.save_high_watermarks(),
-                        broker.replicas.enforce_retention(),
-                        parts.clean_logs(),
+                        *parts.duties(),
                         control_plane.run(),
                         assignments.run(),
                         *disks.duties(),
@@ -150,13 +145,7 @@ class BrokerRole:
                 self._logger.info("stopping reason=%s", stop.reason)
                 for duty in duties:
                     duty.cancel()
-            for server in servers:
-                await server.close(timeout_ms=1000)
-            await disks.close()
-            await broker.replicas.close()
-            await shelf.mark_clean(membership.epoch)
-            if disks.fatal is not None:
-                raise disks.fatal
+            await parts.close(shelf, membership.epoch)
             return stop
 
     def stop(self) -> None:
@@ -176,7 +165,7 @@ class BrokerRole:
 
     async def _listen(
         self, broker: Broker, control_plane: KraftControlPlane, log_dirs: LogDirs, closing: AsyncExitStack
-    ) -> list[Server]:
+    ) -> None:
         assert self.groups is not None
         routes = BrokerRoutes(
             broker,
@@ -189,7 +178,7 @@ class BrokerRole:
         )
         self._when_published = routes.own_view.applied
         closing.push_async_callback(routes.close)
-        return await self.parts.listen(lambda _: routes.table(self.parts.when_serving), closing)
+        await self.parts.listen(lambda _: routes.table(self.parts.when_serving), closing)
 
     def _features(self) -> Features:
         """What ApiVersions says of features: that of the quorum comes from there, the others from the log."""

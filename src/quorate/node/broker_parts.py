@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from ssl import SSLContext
@@ -51,6 +51,7 @@ from quorate.node.config import NodeConfig
 from quorate.node.group_metrics import GroupCounts, GroupMetrics
 from quorate.node.host import Host
 from quorate.node.log_directory_metrics import LogDirectoryMetrics
+from quorate.node.log_shelf import DirectoryShelf
 from quorate.node.metrics import NodeMetrics
 from quorate.node.quota_metrics import QuotaMetrics
 from quorate.node.tls import Tls
@@ -173,7 +174,7 @@ class BrokerParts:
         replicas.when_led = groups.led
         return broker, proposals, fetchers
 
-    async def listen(self, make_table: Callable[[str], RouteTable], closing: AsyncExitStack) -> list[Server]:
+    async def listen(self, make_table: Callable[[str], RouteTable], closing: AsyncExitStack) -> None:
         """Opens all listeners. `make_table` makes the table of one, by its name."""
         for listener in self._config.broker_listeners:
             table = make_table(listener.name)
@@ -195,7 +196,6 @@ class BrokerParts:
             self.ports[listener.name] = server.port
             self.logger.info("listening listener=%s port=%d", listener.name, server.port)
             self.servers.append(server)
-        return self.servers
 
     def when_serving(self, handler: Handler) -> Handler:
         """Clients that come too early wait until the broker may serve."""
@@ -229,7 +229,30 @@ class BrokerParts:
 
     # What goes on
 
-    async def clean_logs(self) -> None:
+    def duties(self) -> list[Coroutine[Any, Any, None]]:
+        """What goes on for as long as the broker runs, besides what its disks need."""
+        assert self.replicas is not None
+        return [
+            self.replicas.watch_followers(),
+            self.replicas.save_high_watermarks(),
+            self.replicas.enforce_retention(),
+            self._clean_logs(),
+        ]
+
+    async def close(self, shelf: DirectoryShelf, broker_epoch: int) -> None:
+        """Ends in order: nothing is served any more, logs are closed, and directories say so. Raises what
+        made the last disk fail."""
+        assert self.disks is not None
+        assert self.replicas is not None
+        for server in self.servers:
+            await server.close(timeout_ms=1000)
+        await self.disks.close()
+        await self.replicas.close()
+        await shelf.mark_clean(broker_epoch)
+        if self.disks.fatal is not None:
+            raise self.disks.fatal
+
+    async def _clean_logs(self) -> None:
         """Compacts logs of topics that want it, unless the file says that nobody does."""
         assert self.cleaner is not None
         if self._config["log.cleaner.enable"]:

@@ -152,7 +152,7 @@ class ZooKeeperBroker:
             )
             self._when_published = routes.own_view.applied
             closing.push_async_callback(routes.close)
-            servers = await parts.listen(lambda name: self._table(routes, name), closing)
+            await parts.listen(lambda name: self._table(routes, name), closing)
             disks.serve(membership)
             async with asyncio.TaskGroup() as tasks:
                 duties = [
@@ -162,10 +162,7 @@ class ZooKeeperBroker:
                         proposals.run(),
                         self._publish_more(),
                         self._open_for_clients(requests),
-                        broker.replicas.watch_followers(),
-                        broker.replicas.save_high_watermarks(),
-                        broker.replicas.enforce_retention(),
-                        parts.clean_logs(),
+                        *parts.duties(),
                         *disks.duties(),
                     )
                 ]
@@ -173,13 +170,7 @@ class ZooKeeperBroker:
                 self._logger.info("stopping reason=%s", stop.reason)
                 for duty in duties:
                     duty.cancel()
-            for server in servers:
-                await server.close(timeout_ms=1000)
-            await disks.close()
-            await broker.replicas.close()
-            await shelf.mark_clean(plane.broker_epoch)
-            if disks.fatal is not None:
-                raise disks.fatal
+            await parts.close(shelf, plane.broker_epoch)
             return stop
 
     def stop(self) -> None:

@@ -6,14 +6,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from quorate.broker.pushed_replicas import Fences
 from quorate.metadata.brokers import SecurityProtocol
 from quorate.net.http import HttpHandler, HttpResponse
-from quorate.node.admin import replicas_by_broker
+from quorate.node.admin import partition_totals, replicas_by_broker
 from quorate.node.cluster_state import ClusterState
-from quorate.node.metrics import count_partitions
 from quorate.zookeeper.plane import ZooKeeperPlane
 
 __all__ = ["ZooKeeperAdminRoutes"]
@@ -74,19 +71,7 @@ class ZooKeeperAdminRoutes:
         return HttpResponse.json({**self._source(), "brokers": brokers})
 
     async def _partitions(self, _params: _Params, _query: _Params) -> HttpResponse:
-        image, under_replicated = self._state.image, 0
-        for block in image.partitions.blocks.values():
-            replicas = (block.replicas[: block.end] >= 0).sum(axis=1)
-            under_replicated += int((np.bitwise_count(block.isr[: block.end]) < replicas).sum())
-        counts = count_partitions(image)
-        return HttpResponse.json(
-            {
-                **self._source(),
-                "total": counts.partitions,
-                "leaderless": counts.offline,
-                "under_replicated": under_replicated,
-            }
-        )
+        return HttpResponse.json({**self._source(), **partition_totals(self._state.image)})
 
     def _source(self) -> dict[str, Any]:
         """Whose view it is, and of when."""

@@ -13,7 +13,14 @@ from quorate.spark.group_columns import GroupPlace, group_record_batch
 from quorate.spark.group_files import GroupChunk, PartitionLog, read_group_chunk, read_partition_logs
 from quorate.spark.internal_topic import InternalTopic, InternalTopicReader, InternalTopicStreamReader
 from quorate.spark.log_places import GROUPS, find_places
-from quorate.spark.log_reader import LogReader, LogStreamReader, Position, PushingLogReader, Source
+from quorate.spark.log_reader import (
+    LogReader,
+    LogStreamReader,
+    Position,
+    PushingLogReader,
+    Source,
+    why_lost,
+)
 from quorate.spark.log_scan import ScanCache
 from quorate.spark.metadata_options import LogOptions, read_log_options
 from quorate.spark.schemas import GROUP_RECORDS
@@ -88,19 +95,7 @@ class _Files:
         return self.known[log].chunks(start_offset, end_offset)
 
     def lost(self, log: str, begin: Position | None, end: Position) -> str | None:
-        found = self.known.get(log)
-        if found is None or found.end_offset < end["next"]:
-            there = "nothing" if found is None else f"what is before offset {found.end_offset}"
-            return f"the log was to be read up to offset {end['next']}, and of it {there} is there"
-        if begin is None or begin.get("epoch") is None:
-            return None
-        epoch = found.epoch_at(begin["next"] - 1)
-        if epoch is not None and epoch != begin["epoch"]:
-            return (
-                f"offset {begin['next'] - 1} was of epoch {begin['epoch']} when it was read, and is of epoch"
-                f" {epoch} now: the log was replaced after it had been read"
-            )
-        return None
+        return why_lost(self.known.get(log), begin, end)
 
     def close(self) -> None:
         """Nothing is open between two looks."""

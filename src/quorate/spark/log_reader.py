@@ -20,7 +20,16 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from quorate.spark.metadata_options import LogOptions, wanted_by
 from quorate.spark.stream_limits import ReadLimit, SupportsTriggerAvailableNow, limit_of, rows_max
 
-__all__ = ["DataLossError", "LogReader", "LogStreamReader", "Position", "PushingLogReader", "Source"]
+__all__ = [
+    "DataLossError",
+    "FileLog",
+    "LogReader",
+    "LogStreamReader",
+    "Position",
+    "PushingLogReader",
+    "Source",
+    "why_lost",
+]
 
 Position = dict[str, Any]  # in one log: `next`, and `epoch` or None
 SourceOf = Callable[[LogOptions], "Source"]
@@ -50,6 +59,30 @@ class Source(Protocol):
         """Why a range cannot be read as it should be."""
 
     def close(self) -> None: ...
+
+
+class FileLog(Protocol):
+    """What is in the files of one log."""
+
+    @property
+    def end_offset(self) -> int: ...
+    def epoch_at(self, offset: int) -> int | None: ...
+
+
+def why_lost(log: FileLog | None, begin: Position | None, end: Position) -> str | None:
+    """Why a range of a log in files cannot be read as it should be: it ends too early, or was replaced."""
+    if log is None or log.end_offset < end["next"]:
+        there = "nothing" if log is None else f"what is before offset {log.end_offset}"
+        return f"the log was to be read up to offset {end['next']}, and of it {there} is there"
+    if begin is None or begin.get("epoch") is None:
+        return None
+    epoch = log.epoch_at(begin["next"] - 1)
+    if epoch is not None and epoch != begin["epoch"]:
+        return (
+            f"offset {begin['next'] - 1} was of epoch {begin['epoch']} when it was read, and is of epoch"
+            f" {epoch} now: the log was replaced after it had been read"
+        )
+    return None
 
 
 # At once

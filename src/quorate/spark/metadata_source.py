@@ -15,7 +15,14 @@ from pyspark.sql.types import StructType
 
 from quorate.spark.log_files import Chunk, ClusterLog, read_chunk, read_clusters
 from quorate.spark.log_places import METADATA, find_places
-from quorate.spark.log_reader import LogReader, LogStreamReader, Position, PushingLogReader, Source
+from quorate.spark.log_reader import (
+    LogReader,
+    LogStreamReader,
+    Position,
+    PushingLogReader,
+    Source,
+    why_lost,
+)
 from quorate.spark.log_scan import ScanCache
 from quorate.spark.metadata_live import LiveChunk, LiveMetadata, read_live
 from quorate.spark.metadata_options import LogOptions, read_log_options
@@ -81,19 +88,7 @@ class _Files:
         return self.known[cluster_id].chunks(start_offset, end_offset)
 
     def lost(self, cluster_id: str, begin: Position | None, end: Position) -> str | None:
-        log = self.known.get(cluster_id)
-        if log is None or log.end_offset < end["next"]:
-            there = "nothing" if log is None else f"what is before offset {log.end_offset}"
-            return f"the log was to be read up to offset {end['next']}, and of it {there} is there"
-        if begin is None or begin.get("epoch") is None:
-            return None
-        epoch = log.epoch_at(begin["next"] - 1)
-        if epoch is not None and epoch != begin["epoch"]:
-            return (
-                f"offset {begin['next'] - 1} was of epoch {begin['epoch']} when it was read, and is of epoch"
-                f" {epoch} now: the log was replaced after it had been read"
-            )
-        return None
+        return why_lost(self.known.get(cluster_id), begin, end)
 
     def close(self) -> None:
         """Nothing is open between two looks."""

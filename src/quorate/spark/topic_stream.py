@@ -22,6 +22,12 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from quorate.client.cluster import Cluster
 from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import EARLIEST, LATEST, list_offsets
+from quorate.spark.stream_limits import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 from quorate.spark.topic_client import Client, client_of
 from quorate.spark.topic_offsets import (
     DataLossError,
@@ -37,29 +43,6 @@ from quorate.spark.topic_reader import read_range
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-try:
-    from pyspark.sql.streaming.datasource import (
-        ReadAllAvailable,
-        ReadLimit,
-        ReadMaxRows,
-        SupportsTriggerAvailableNow,
-    )
-except ImportError:  # Spark before 4.2
-
-    class ReadLimit:  # type: ignore[no-redef]
-        """Nobody asks."""
-
-    class ReadAllAvailable(ReadLimit):  # type: ignore[no-redef]
-        """Nobody asks."""
-
-    class ReadMaxRows(ReadLimit):  # type: ignore[no-redef]
-        def __init__(self, max_rows: int) -> None:
-            self.max_rows = max_rows
-
-    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Nobody asks."""
-
 
 __all__ = ["Position", "TopicStreamReader", "limited"]
 
