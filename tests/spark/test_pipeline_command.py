@@ -105,6 +105,13 @@ def test_a_warehouse_that_is_in_use(tmp_path: Path):
             "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.\nmore",
             "[TABLE_OR_VIEW_NOT_FOUND] The table `x` cannot be found.",
         ),
+        (
+            "[STREAM_FAILED] Query [id = 1] Traceback\n  File a\npy4j.protocol.Py4JJavaError: An error\n"
+            ": org.apache.spark.SparkException: Job aborted\n\tat a\n"
+            "Caused by: java.io.IOException: No space left on device\n\tat b\n\t... 34 more",
+            "java.io.IOException: No space left on device",
+        ),
+        ("[X] Traceback\n  File a\nAssertionError\n\tat py4j.P", "AssertionError"),
     ],
 )
 def test_the_cause_is_found_in_what_spark_says(text: str, cause: str):

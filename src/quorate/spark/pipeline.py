@@ -56,6 +56,10 @@ _FAILURES_MAX: Final = 5  # of one stream in a row, while it follows a cluster
 _PYTHON_ERROR: Final = re.compile(
     r"^(?!java|org\.|scala|py4j)((?:\w+\.)+[A-Z]\w*|[A-Z]\w*(?:Error|Exception)): (.+)$", re.MULTILINE
 )
+# The same of anybody's, Java's too, and with or without words.
+_ANY_ERROR: Final = re.compile(
+    r"^(?:Caused by: |: )?((?:(?:\w+\.)+[A-Z][\w$]*|[A-Z]\w*(?:Error|Exception))(?:: .+)?)$", re.MULTILINE
+)
 
 
 class PipelineError(Exception):
@@ -211,7 +215,8 @@ class _Run:
             if table == "records" and origin.kind == "files":
                 self._note_replaced(origin)
             return True
-        return bool(_NO_WORKER.search(str(error)))
+        # What Java alone complains of, such as a worker that it could not reach, passes more often than not.
+        return not _PYTHON_ERROR.search(str(error)) or bool(_NO_WORKER.search(str(error)))
 
     def note(self, problems: Sequence[Problem]) -> None:
         if problems:
@@ -365,10 +370,11 @@ class _Followed:
 
 
 def cause_of(error: PySparkException | Exception) -> str:
-    """What Python said, out of all that Spark says about it; the first line if Python said nothing."""
+    """What Python said, of all that Spark says about it; else the innermost error; else the first line."""
     text = str(error)
     found = _PYTHON_ERROR.findall(text)
     ours = [said for name, said in found if not name.startswith("pyspark.")]
     if ours or found:
         return str(ours[-1] if ours else found[-1][1])
-    return text.strip().partition("\n")[0]
+    errors = _ANY_ERROR.findall(text)
+    return str(errors[-1]) if errors else text.strip().partition("\n")[0]
