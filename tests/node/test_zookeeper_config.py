@@ -34,7 +34,8 @@ def test_a_file_without_roles_is_of_zookeeper():
     assert config.warnings == ()
     settings = zookeeper_settings(config)
     assert settings.connect == "a:2181,b:2182/kafka"
-    assert settings.session_timeout_ms == settings.connection_timeout_ms == 18_000
+    assert settings.session_timeout_ms == 18_000
+    assert settings.connection_timeout_ms is None
     assert settings.broker_id == 7
 
 

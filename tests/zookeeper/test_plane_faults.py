@@ -7,8 +7,10 @@ import pytest
 from plane_town import Clerk, town_at
 from sessions import DEADLINE_S, expire, kazoo_at, session_at, until
 from test_controller_duties import creation
+from zookeeper_servers import free_ports
 
 from quorate.protocol.api.topics import ElectLeadersRequest
+from quorate.zookeeper.errors import Fatal
 from quorate.zookeeper.jute import Create, Get
 from quorate.zookeeper.membership import read_members
 
@@ -37,6 +39,13 @@ def test_brokers_wait_for_a_zookeeper_that_is_not_there_yet(own_zookeeper, caplo
         await clerk.stop()
 
     run(story())
+
+
+def test_a_broker_that_was_told_how_long_to_try_ends_after_that():
+    (port,) = free_ports(1)
+    address = f"127.0.0.1:{port}"
+    with pytest.raises(Fatal, match=f"{address} was not reached within zookeeper.connection.timeout.ms=300"):
+        run(Clerk(address, 1, connection_timeout_ms=300).start())
 
 
 def test_what_is_asked_while_zookeeper_is_away_is_done_when_it_is_back(own_zookeeper):

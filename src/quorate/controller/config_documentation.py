@@ -244,8 +244,8 @@ _BROKERS: Final[Mapping[str, str]] = {
     " sync, where that is allowed.",
     "zookeeper.connect": "The ZooKeeper of the cluster, host:port,.../path; with it, and without"
     " process.roles, a broker is of ZooKeeper mode.",
-    "zookeeper.connection.timeout.ms": "How long a broker that starts waits for ZooKeeper; as long as a"
-    " session, if not given.",
+    "zookeeper.connection.timeout.ms": "How long a broker that starts tries to reach ZooKeeper before it"
+    " ends; for as long as it takes, if not given.",
     "zookeeper.max.in.flight.requests": "How many requests to ZooKeeper may wait for their answers.",
     "zookeeper.session.timeout.ms": "After what silence ZooKeeper takes a broker for dead.",
     "zookeeper.set.acl": "Whether only the brokers may change what they keep in ZooKeeper.",

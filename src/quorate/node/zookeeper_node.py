@@ -208,11 +208,10 @@ class ZooKeeperNode:
 
 def zookeeper_settings(config: NodeConfig) -> ZooKeeperSettings:
     """What a file says about ZooKeeper, and about the controller that its broker may become."""
-    session_ms = config["zookeeper.session.timeout.ms"]
     return ZooKeeperSettings(
         connect=config["zookeeper.connect"],
-        session_timeout_ms=session_ms,
-        connection_timeout_ms=config["zookeeper.connection.timeout.ms"] or session_ms,
+        session_timeout_ms=config["zookeeper.session.timeout.ms"],
+        connection_timeout_ms=config["zookeeper.connection.timeout.ms"],
         max_in_flight_requests=config["zookeeper.max.in.flight.requests"],
         digest=config["quorate.zookeeper.digest"],
         is_acl_set=config["zookeeper.set.acl"],

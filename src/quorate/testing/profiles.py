@@ -27,7 +27,6 @@ PROFILES: Final[Mapping[str, Mapping[str, str]]] = {"development": DEVELOPMENT, 
 
 PRIVATE_ZOOKEEPER: Final[Mapping[str, str]] = {
     "zookeeper.session.timeout.ms": "3000",
-    "zookeeper.connection.timeout.ms": "60000",  # it starts at the same time, and takes longer
     "controlled.shutdown.retry.backoff.ms": "200",
 }
 """Of brokers whose ZooKeeper was started beside them."""

@@ -139,7 +139,7 @@ class ZooKeeperPlane:
         `broker_id`, and all configurations have been given to `BrokerSide.apply_records`."""
 
         async def introduce() -> None:
-            session = await self._open()
+            session = await self._reach()
             is_acl_set = self._settings.is_acl_set
             await ensure_base_paths(session, is_acl_set=is_acl_set)
             proposed = known_cluster_id or str(new_id(self._random))
@@ -262,6 +262,18 @@ class ZooKeeperPlane:
             await self._session.close()
         for link in self._links:
             await link.close()
+
+    async def _reach(self) -> Session:
+        """The session of a broker that starts, which may have been told how long to try."""
+        timeout_ms = self._settings.connection_timeout_ms
+        try:
+            async with asyncio.timeout(None if timeout_ms is None else timeout_ms / 1000):
+                return await self._open()
+        except TimeoutError:
+            raise Fatal(
+                f"ZooKeeper at {self._settings.connect} was not reached within"
+                f" zookeeper.connection.timeout.ms={timeout_ms}"
+            ) from None
 
     async def _open(self) -> Session:
         """Our session; another one, if it is over."""

@@ -17,7 +17,8 @@ class ZooKeeperSettings:
     connect: str
     """`zookeeper.connect`: host:port,host:port/chroot."""
     session_timeout_ms: int = 18_000
-    connection_timeout_ms: int = 18_000
+    connection_timeout_ms: int | None = None
+    """How long a broker that starts tries to reach ZooKeeper; None tries for as long as it takes."""
     max_in_flight_requests: int = 10
     digest: str | None = None
     """`user:password`, for ZooKeeper's scheme of this name; None authenticates as nobody."""
