@@ -3,8 +3,11 @@
 - One broker leads in an epoch.
 - The high watermark of a leader never goes back.
 - Whoever begins to lead has everything that was committed, as long as one replica that was in sync at the
-  time has not crashed since. A broker crashes when its power fails, it is killed, or its disk loses something
-  or is replaced: what it had not flushed may be gone, and it must not lead on the rest.
+  time has not crashed since, and is still counted on. A broker crashes when its power fails, it is killed, or
+  its disk loses something or is replaced: what it had not flushed may be gone, and it must not lead on the
+  rest. A replica that has left the ISR is counted on only while fewer are in it than `min.insync.replicas`:
+  these the controller remembers (KIP-966); one that left while enough others were in sync, it does not. If
+  all others crash later, the last leader leads again, as in Apache Kafka, whatever the one that left has.
 - Nobody commits anything in an old epoch beyond the offset where a later leader began: a producer would be
   told that something is safe which that leader does not have.
 
@@ -43,7 +46,7 @@ class _Marks:
     start_offset: int = 0  # where that leader began
     end_offset: int = 0  # everything below is committed
     held: dict[int, int] = field(default_factory=dict)
-    """Brokers that were in sync and have not crashed since, and up to which offset they have everything."""
+    """Brokers that are counted on and have not crashed since, and up to which offset they have everything."""
     crashed: dict[int, None] = field(default_factory=dict)
     """Brokers that have crashed, and that no leader has taken out of its ISR since."""
 
@@ -99,6 +102,8 @@ class ReplicationChecks:
             marks.end_offset = max(marks.end_offset, high_watermark)
             if marks.crashed:
                 marks.crashed = {one: None for one in marks.crashed if one in leading.isr}
+            if len(leading.isr) >= replica.min_isr:
+                marks.held = {one: offset for one, offset in marks.held.items() if one in leading.isr}
             for one in leading.isr:
                 if one not in marks.crashed:
                     marks.held[one] = high_watermark

@@ -1,0 +1,81 @@
+"""Who holds what was committed: the checker notices losses, and excuses only those that it must."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from quorate.controller.proposals import TopicPartition
+from quorate.lab.outcome import Violation
+from quorate.lab.replication_checks import ReplicationChecks
+from quorate.protocol.types import Uuid
+
+KEY = TopicPartition("t", Uuid(bytes(15) + b"\x01"), 0)
+
+
+class Partition:
+    """As much of a partition as the checker looks at."""
+
+    def __init__(self):
+        self.losses = []
+        self.checks = ReplicationChecks(self.losses.append)
+
+    def leads(self, broker_id, epoch, isr, committed, start=0):
+        leading = SimpleNamespace(
+            leader_epoch=epoch, high_watermark=committed, epoch_start_offset=start, isr=tuple(isr)
+        )
+        self.checks.look(SimpleNamespace(leading=leading, key=KEY, broker_id=broker_id, min_isr=2))
+
+
+def test_a_leader_without_what_a_survivor_has_is_noticed():
+    partition = Partition()
+    partition.leads(1, 0, {1, 2, 3}, 5)
+    partition.checks.crashed(1)
+    partition.checks.crashed(2)
+    with pytest.raises(Violation, match="everything below 5 was committed, and broker 3 has it"):
+        partition.leads(2, 1, {2}, 4, start=4)
+
+
+def test_a_loss_is_excused_if_everybody_has_crashed():
+    partition = Partition()
+    partition.leads(1, 0, {1, 2}, 5)
+    partition.checks.crashed(1)
+    partition.checks.crashed(2)
+    partition.leads(2, 1, {2}, 4, start=4)
+    assert [(one.begin, one.end) for one in partition.losses] == [(4, 5)]
+
+
+def test_one_that_left_while_enough_were_in_sync_is_not_counted_on():
+    partition = Partition()
+    partition.leads(1, 0, {1, 2, 3}, 5)
+    partition.leads(1, 0, {1, 2}, 5)
+    partition.checks.crashed(1)
+    partition.checks.crashed(2)
+    partition.leads(2, 1, {2}, 4, start=4)
+    assert partition.losses
+
+
+def test_one_that_left_while_too_few_were_in_sync_is_counted_on():
+    partition = Partition()
+    partition.leads(1, 0, {1, 2, 3}, 5)
+    partition.leads(1, 0, {1, 2}, 5)
+    partition.leads(1, 0, {1}, 5)
+    partition.checks.crashed(1)
+    with pytest.raises(Violation, match="broker 2 has it"):
+        partition.leads(1, 1, {1}, 4, start=4)
+
+
+def test_a_high_watermark_that_goes_back_and_two_leaders_of_an_epoch_are_noticed():
+    partition = Partition()
+    partition.leads(1, 0, {1, 2}, 5)
+    with pytest.raises(Violation, match="went back from 5 to 4"):
+        partition.leads(1, 0, {1, 2}, 4)
+    with pytest.raises(Violation, match="two brokers lead"):
+        partition.leads(2, 0, {1, 2}, 5)
+
+
+def test_what_an_old_leader_commits_beyond_the_start_of_a_later_one_is_noticed():
+    partition = Partition()
+    partition.leads(1, 0, {1, 2}, 5)
+    partition.leads(2, 1, {2, 3}, 5, start=5)
+    with pytest.raises(Violation, match="epoch 1 began at 5"):
+        partition.leads(1, 0, {1, 2}, 6)
