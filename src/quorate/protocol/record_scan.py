@@ -15,7 +15,8 @@ So what only one of these ways could accept is never accepted, and what is wrong
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -31,13 +32,14 @@ from quorate.protocol.varint import MalformedError, read_uvarint
 __all__ = ["RecordScan", "scan_records"]
 
 _Int64s: TypeAlias = NDArray[np.int64]
-_Bytes: TypeAlias = NDArray[np.uint8]
 
-# Up to here an offset in a batch is one byte, and walking is faster than anything else.
-_WALKED_RECORDS_MAX: Final = 64
+# Up to here walking is faster than anything else; and up to there, than anything but tables.
+_ALWAYS_WALKED_MAX: Final = 16
+_WALKED_RECORDS_MAX: Final = 64  # an offset in the batch is one byte
 
 # Shorter tables are not worth it.
 _TABLE_LINES_MIN: Final = 16
+_COPIED_BYTES_MAX: Final = 64 << 10
 _OFFSET_BYTES_CHANGE_AT: Final = (64, 8192, 1 << 20, 1 << 27)
 
 # Sums of times below these cannot overflow.
@@ -69,10 +71,10 @@ def scan_records(
         and header.record_count == header.last_offset_delta + 1
     ):
         try:
-            if header.record_count <= _WALKED_RECORDS_MAX:
-                found = _walk(data, header)
-            else:
+            if header.record_count > _ALWAYS_WALKED_MAX:
                 found = _look_at_tables(data, header)
+            if found is None and header.record_count <= _WALKED_RECORDS_MAX:
+                found = _walk(data, header)
         except (IndexError, MalformedError):
             found = None
     return found or _read_columns(data, buffer, header, limit_bytes)
@@ -165,33 +167,47 @@ class _Line(NamedTuple):
 
 
 def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
-    raw = np.frombuffer(data, np.uint8)
+    column_of = _columns_of(data)
     count, number, position = header.record_count, 0, 0
     times: list[_Int64s] = []
-    without_key: list[_Int64s] = []
+    without_key: list[range] = []
     while number < count:
         line = _line_at(data, position)
         if line is None:
             return None
+        size_bytes = line.size_bytes
         lines_max = next(limit for limit in _OFFSET_BYTES_CHANGE_AT if number < limit) - number
-        lines = min(count - number, lines_max, (len(data) - position) // line.size_bytes)
-        table = raw[position : position + lines * line.size_bytes].reshape(lines, line.size_bytes)
+        lines = min(count - number, lines_max, (len(data) - position) // size_bytes)
         for column in line.lengths:
-            table = table[: _count_equal(table[:, column], int(table[0, column]))]
-        table = table[: _count_offsets(table, line.offset, number)]
-        deltas = _time_deltas(table, line.timestamp)
-        lines = len(deltas)
+            found = column_of(slice(position + column, position + lines * size_bytes, size_bytes))
+            if found != found[:1] * lines:
+                lines -= len(found.lstrip(found[:1]))
+        end = position + lines * size_bytes
         if lines < _TABLE_LINES_MIN and number + lines < min(count, number + lines_max):
+            return None
+        offsets = [column_of(slice(position + at, end, size_bytes)) for at in line.offset]
+        if offsets != _offset_columns(number, number + lines):
+            return None
+        deltas = _time_deltas([column_of(slice(position + at, end, size_bytes)) for at in line.timestamp])
+        if deltas is None:
             return None
         times.append(deltas)
         if not line.has_key:
-            without_key.append(np.arange(number, number + lines))
+            without_key.append(range(number, number + lines))
         number += lines
-        position += lines * line.size_bytes
+        position = end
     if position != len(data):
         return None
-    timestamps = np.concatenate(times) + header.base_timestamp
-    return RecordScan(timestamps, int(timestamps.max()), np.concatenate(without_key) if without_key else ())
+    timestamps = (times[0] if len(times) == 1 else np.concatenate(times)) + header.base_timestamp
+    return RecordScan(timestamps, int(timestamps.max()), list(chain.from_iterable(without_key)))
+
+
+def _columns_of(data: Buffer) -> Callable[[slice], bytes]:
+    """Every so many bytes of some data. Of little, Python itself takes them out faster, though it copies."""
+    if len(data) <= _COPIED_BYTES_MAX:
+        return bytes(data).__getitem__
+    raw = np.frombuffer(data, np.uint8)
+    return lambda where: raw[where].tobytes()
 
 
 def _line_at(data: Buffer, begin: int) -> _Line | None:
@@ -217,57 +233,33 @@ def _line_at(data: Buffer, begin: int) -> _Line | None:
     )
 
 
-def _count_equal(column: _Bytes, value: int) -> int:
-    """How many at the beginning of a column are this."""
-    if column.tobytes() == bytes((value,)) * len(column):
-        return len(column)
-    return int((column != value).argmax())
-
-
-def _count_offsets(table: _Bytes, columns: range, number: int) -> int:
-    """How many lines have the offsets that they should, from `number` on."""
-    good = len(table)
-    all_expected = _offset_columns(number, number + good)
-    if len(columns) != len(all_expected):
-        return 0
-    for expected, column in zip(all_expected, columns, strict=True):
-        if table[:, column].tobytes() != expected.tobytes():
-            good = min(good, int((table[:, column] != expected).argmax()))
-    return good
-
-
-def _offset_columns(start: int, end: int) -> list[_Bytes]:
+def _offset_columns(start: int, end: int) -> list[bytes]:
     """The bytes of these offsets, a column for each byte. All of them have as many."""
     if end <= _TWO_BYTES_END:
         return [column[start:end] for column in (_ONE_BYTE if end <= _ONE_BYTE_END else _TWO_BYTES)]
-    doubled = np.arange(2 * start, 2 * end, 2)
     count = 1 + next(index for index, limit in enumerate(_OFFSET_BYTES_CHANGE_AT) if end <= limit)
-    return _varint_columns(doubled, count)
+    return _varint_columns(np.arange(2 * start, 2 * end, 2), count)
 
 
-def _varint_columns(values: _Int64s, count: int) -> list[_Bytes]:
+def _varint_columns(values: _Int64s, count: int) -> list[bytes]:
     more = [0x80] * (count - 1) + [0]
-    return [((values >> 7 * at & 0x7F) | more[at]).astype(np.uint8) for at in range(count)]
+    return [((values >> 7 * at & 0x7F) | more[at]).astype(np.uint8).tobytes() for at in range(count)]
 
 
 _ONE_BYTE_END, _TWO_BYTES_END = _OFFSET_BYTES_CHANGE_AT[:2]
 _ONE_BYTE: Final = _varint_columns(np.arange(0, 2 * _ONE_BYTE_END, 2), 1)
 _TWO_BYTES: Final = _varint_columns(np.arange(0, 2 * _TWO_BYTES_END, 2), 2)
+_WITH_MORE: Final = bytes(range(0x80, 0x100))
 
 
-def _time_deltas(table: _Bytes, columns: range) -> _Int64s:
-    """The times of the first lines, as many as have as many bytes."""
-    if not len(table) or len(columns) > _TIME_DELTA_BYTES_MAX:
-        return np.empty(0, np.int64)
+def _time_deltas(columns: list[bytes]) -> _Int64s | None:
+    """The times of all lines; None if one does not have as many bytes as the others."""
     *firsts, last = columns
-    good = len(table)
-    if table[:, last].max() > 0x7F:
-        good = int((table[:, last] > 0x7F).argmax())
-    doubled = table[:good, last].astype(np.int64)
+    if len(firsts) >= _TIME_DELTA_BYTES_MAX or not last.isascii():
+        return None
+    doubled = np.frombuffer(last, np.uint8).astype(np.int64)
     for column in reversed(firsts):
-        byte = table[:good, column]
-        if byte.size and byte.min() < 0x80:
-            good = int((byte < 0x80).argmax())
-            byte, doubled = byte[:good], doubled[:good]
-        doubled = doubled << 7 | (byte & 0x7F)
+        if column.translate(None, _WITH_MORE):
+            return None
+        doubled = doubled << 7 | (np.frombuffer(column, np.uint8) & 0x7F)
     return (doubled >> 1) ^ -(doubled & 1)
