@@ -59,7 +59,8 @@ class DeliveryChecks:
         offsets = {number: offset for offset, number in numbers.items()}
         lost = self.lost[partition]
         for number, offset in self.acknowledged[partition].items():
-            if number not in offsets and any(offset in one for one in lost):
+            is_lost = any(offset in one for one in lost) or (bool(lost) and offset == NOT_TOLD)
+            if number not in offsets and is_lost:
                 self.excused += 1
             elif number not in offsets or offset not in (NOT_TOLD, offsets[number]):
                 raise Violation(
