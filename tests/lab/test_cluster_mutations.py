@@ -19,7 +19,7 @@ from quorate.broker.handlers import produce
 from quorate.broker.leadership import Leadership
 from quorate.controller import bulk_election, fencing
 from quorate.controller.bulk_election import Consequences
-from quorate.coordinator import classic
+from quorate.coordinator import classic, consumer_reconciliation, consumer_steps
 from quorate.lab.cluster import run_cluster
 from quorate.lab.faults import Fault
 from quorate.lab.world import SECOND
@@ -129,6 +129,14 @@ EVERY_BROKER_ALONE = [
 ]
 # A member of the classic group does nothing for so long that another one gets its partitions.
 A_MEMBER_SLEEPS = [at(2, "pause", "member2", 12 * SECOND), at(2, "pause", "member4", SECOND)]
+# A member of the consumer group is away until the other one has everything, and then wants its part again.
+A_MEMBER_COMES_BACK = [at(1, "kill", "member1"), at(8, "restart", "member1")]
+# Meanwhile the other one can speak, but does not hear what it is told.
+AND_THE_OTHER_IS_DEAF = [
+    *A_MEMBER_COMES_BACK,
+    *(at(8, "cut_one_way", broker, "member3") for broker in ("b101", "b102", "b103")),
+    *(at(11.5, "heal", broker, "member3") for broker in ("b101", "b102", "b103")),
+]
 # The last leader loses its power, and is back before those who have what it lost.
 THE_LAST_LEADER_CRASHES = [
     *(at(2, "leave", "b102"), at(2.3, "leave", "b103")),
@@ -291,3 +299,15 @@ def generations_are_not_counted() -> None:
         self.generation = max(before, 1)
 
     wrapped(owner, "begin_generation", begin)
+
+
+@mutation(faults=A_MEMBER_COMES_BACK)
+def partitions_are_given_away_before_they_are_given_back() -> None:
+    """A consumer group does not ask who still holds a partition."""
+    consumer_steps._owners = lambda *_: lambda *_: None
+
+
+@mutation(faults=AND_THE_OTHER_IS_DEAF)
+def a_member_that_was_not_asked_has_given_back() -> None:
+    """A consumer group takes partitions from a member without waiting until it says that it gave them up."""
+    consumer_reconciliation._still_has = lambda *_: False

@@ -7,6 +7,9 @@ import pytest
 from quorate.controller.proposals import TopicPartition
 from quorate.lab.outcome import Violation
 from quorate.lab.replication_checks import ReplicationChecks
+from quorate.metadata.log_format import encode_record
+from quorate.metadata.records import PartitionChangeRecord
+from quorate.protocol import batch as batches
 from quorate.protocol.types import Uuid
 
 KEY = TopicPartition("t", Uuid(bytes(15) + b"\x01"), 0)
@@ -17,13 +20,18 @@ class Partition:
 
     def __init__(self):
         self.losses = []
-        self.checks = ReplicationChecks(self.losses.append)
+        self.checks = ReplicationChecks(self.losses.append, in_sync_min=2)
 
     def leads(self, broker_id, epoch, isr, committed, start=0):
+        """The controller has said who is in sync, and the leader knows it."""
+        self.controller_says(isr)
         leading = SimpleNamespace(
             leader_epoch=epoch, high_watermark=committed, epoch_start_offset=start, isr=tuple(isr)
         )
-        self.checks.look(SimpleNamespace(leading=leading, key=KEY, broker_id=broker_id, min_isr=2))
+        self.checks.look(SimpleNamespace(leading=leading, key=KEY, broker_id=broker_id))
+
+    def controller_says(self, isr):
+        self.checks.in_sync(KEY.topic_id, KEY.partition_id, frozenset(isr))
 
 
 def test_a_leader_without_what_a_survivor_has_is_noticed():
@@ -62,6 +70,27 @@ def test_one_that_left_while_too_few_were_in_sync_is_counted_on():
     partition.checks.crashed(1)
     with pytest.raises(Violation, match="broker 2 has it"):
         partition.leads(1, 1, {1}, 4, start=4)
+
+
+def test_whoever_the_controller_does_not_count_on_is_not_counted_on_though_no_leader_heard_of_it():
+    partition = Partition()
+    partition.leads(1, 0, {1, 2, 3}, 5)
+    partition.controller_says({1, 2})
+    partition.checks.crashed(1)
+    partition.checks.crashed(2)
+    partition.leads(1, 1, {1}, 4, start=4)
+    assert partition.losses
+
+
+def test_who_is_in_sync_is_read_from_the_metadata_log():
+    partition = Partition()
+    partition.leads(1, 0, {1, 2, 3}, 5)
+    change = PartitionChangeRecord(topic_id=KEY.topic_id, partition_id=KEY.partition_id, isr=[1, 2])
+    partition.checks.committed(bytes(batches.build([batches.Record(0, 0, None, encode_record(change, 0))])))
+    partition.checks.crashed(1)
+    partition.checks.crashed(2)
+    partition.leads(2, 1, {2}, 4, start=4)
+    assert partition.losses
 
 
 def test_a_high_watermark_that_goes_back_and_two_leaders_of_an_epoch_are_noticed():

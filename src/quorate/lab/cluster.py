@@ -6,7 +6,8 @@ topic; two groups that read it, one for each protocol; an auditor of what groups
 administrator of topics, and one of voters. After a start in peace come the faults; then everything heals, and
 the cluster must recover: every broker unfenced, every replica in sync and equal, every group done.
 
-What is promised is in `quorum_checks`, `replication_checks`, `delivery_checks` and `group_checks`.
+What is promised is in `quorum_checks`, `replication_checks`, `delivery_checks`, `group_checks` and
+`ownership_checks`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from quorate.lab.faults import ACTIONS, Fault, heal_everything, schedule
 from quorate.lab.group_checks import GroupChecks, Place
 from quorate.lab.node_loop import NodeLoop
 from quorate.lab.outcome import Outcome, Violation, innermost
+from quorate.lab.ownership_checks import OwnershipChecks
 from quorate.lab.quorum_checks import QuorumChecks, WatchedState
 from quorate.lab.replication_checks import Loss, ReplicationChecks
 from quorate.lab.story import Story
@@ -53,6 +55,7 @@ PARTITIONS: Final = 2
 OFFSETS: Final = "__consumer_offsets"
 OFFSETS_PARTITIONS: Final = 2
 GROUPS: Final = {"classic": GroupProtocol.CLASSIC, "consumer": GroupProtocol.CONSUMER}
+IN_SYNC_MIN: Final = 2
 START_NS: Final = 60 * SECOND
 RECOVERY_NS: Final = 180 * SECOND
 
@@ -64,7 +67,7 @@ _SETTINGS: Final = {
     "broker.session.timeout.ms": "3000",
     "broker.heartbeat.interval.ms": "500",
     "leader.imbalance.check.interval.seconds": "7",
-    "min.insync.replicas": "2",
+    "min.insync.replicas": str(IN_SYNC_MIN),
     "quorate.events.publish": "false",
     "quorate.admin.listener": "",
 }
@@ -138,8 +141,9 @@ class ClusterRun:
         self.topic, self.partitions = TOPIC, PARTITIONS
         self.bootstrap: Sequence[tuple[str, int]] = [(name, 9092) for name in BROKERS]
         self.quorum = QuorumChecks(self.ids, self._committed)
-        self.replication = ReplicationChecks(self._lost)
-        self.groups = GroupChecks(world.is_running)
+        self.replication = ReplicationChecks(self._lost, IN_SYNC_MIN)
+        self.ownership = OwnershipChecks()
+        self.groups = GroupChecks(world.is_running, self.ownership.member_since)
         self.deliveries = DeliveryChecks(PARTITIONS)
         self.is_over = False
         self._is_formatted: set[str] = set()
@@ -157,7 +161,8 @@ class ClusterRun:
 
     @property
     def checks(self) -> int:
-        return self.quorum.checks + self.replication.checks + self.groups.checks + self.groups.offsets.reads
+        checks = self.quorum.checks + self.replication.checks + self.ownership.checks
+        return checks + self.groups.checks + self.groups.offsets.reads
 
     def go(self, duration_ns: int, faults: Sequence[Fault]) -> None:
         world = self.world
@@ -289,6 +294,7 @@ class ClusterRun:
     # Checkers
 
     def _committed(self, batch: bytes) -> None:
+        self.replication.committed(batch)
         self.story.committed(self.world.now_ns, batch, self.quorum.fold)
 
     def _lost(self, loss: Loss) -> None:
@@ -301,6 +307,7 @@ class ClusterRun:
             self.deliveries.lost[loss.partition_id].append(range(loss.begin, loss.end))
         elif loss.topic == OFFSETS:
             self.groups.is_tainted = True
+            self.ownership.lost(loss.partition_id)
 
     def _check_step(self) -> None:
         if self._broken is not None:
@@ -324,6 +331,17 @@ class ClusterRun:
                 replica = broker.replicas.named(topic, partition)
                 if replica is not None:
                     self.replication.look(replica)
+                    if topic == OFFSETS:
+                        self._read_groups(name, replica)
+
+    def _read_groups(self, name: str, replica: Partition) -> None:
+        """What coordinators have written. A disk whose next read fails fails its broker, and not us."""
+        disk = self.world.machines[name].disk
+        failing_reads, disk.failing_reads = disk.failing_reads, 0
+        try:
+            self.ownership.look(replica)
+        finally:
+            disk.failing_reads = failing_reads
 
     def _look_for_crashes(self) -> None:
         """Whose power is gone, whose process has ended without leave, and whose disk has lost something in a

@@ -7,7 +7,7 @@ request succeeds is not their concern, except that they try again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Final, Protocol
 
@@ -132,12 +132,17 @@ async def be_a_member(host: Host, run: Run, group: str, protocol: GroupProtocol)
         async with _cluster(host, run) as cluster:
             consumer = GroupConsumer(cluster, group, [run.topic], settings, when_assigned=assigned)
             try:
-                commit_at, has_read = 0.0, False
+                commit_at = 0.0
+                told: dict[TopicPartition, int] = {}
                 while True:
-                    has_read = bool(await consumer.fetch(timeout_ms=500)) or has_read
-                    if has_read and run.now_s >= commit_at:
-                        commit_at, has_read = run.now_s + host.random.expovariate(COMMITS_PER_S), False
-                        await _commit(run, group, consumer)
+                    await consumer.fetch(timeout_ms=500)
+                    positions = _positions(consumer)
+                    # A commit that was not answered is done again, be it by the next process: otherwise
+                    # nobody would ever know that the group is through with its work.
+                    if not positions.items() <= told.items() and run.now_s >= commit_at:
+                        commit_at = run.now_s + host.random.expovariate(COMMITS_PER_S)
+                        if await _commit(run, group, consumer, positions):
+                            told |= positions
             except (ApiError, Unavailable):
                 pass
             finally:
@@ -146,18 +151,26 @@ async def be_a_member(host: Host, run: Run, group: str, protocol: GroupProtocol)
         await asyncio.sleep(host.random.uniform(0.2, 1.0))
 
 
-async def _commit(run: Run, group: str, consumer: GroupConsumer) -> None:
-    """Notes what is committed before and after: who asks meanwhile may be told either."""
-    positions = {at: consumer.position(at) for at in sorted(consumer.assignment)}
-    wanted = {at: Committed(offset) for at, offset in positions.items() if offset is not None}
+def _positions(consumer: GroupConsumer) -> dict[TopicPartition, int]:
+    """How far it has read what is its own."""
+    known = {at: consumer.position(at) for at in sorted(consumer.assignment)}
+    return {at: offset for at, offset in known.items() if offset is not None}
+
+
+async def _commit(
+    run: Run, group: str, consumer: GroupConsumer, positions: Mapping[TopicPartition, int]
+) -> bool:
+    """Notes what is committed before and after: who asks meanwhile may be told either. Whether it was
+    acknowledged."""
     offsets, now = run.groups.offsets, run.now_s
-    writes = [offsets.begin(Place(group, *at), one.offset, now) for at, one in wanted.items()]
+    writes = [offsets.begin(Place(group, *at), offset, now) for at, offset in positions.items()]
     try:
-        await consumer.commit(wanted)
+        await consumer.commit({at: Committed(offset) for at, offset in positions.items()})
     except (ApiError, Unavailable):
-        return  # some of it may be stored, now or later
+        return False  # some of it may be stored, now or later
     for one in writes:
         one.succeeded(run.now_s)
+    return True
 
 
 async def audit(host: Host, run: Run, groups: Sequence[str]) -> None:

@@ -23,6 +23,9 @@ from typing import NamedTuple
 
 from quorate.broker.partition import Partition
 from quorate.lab.outcome import Violation
+from quorate.metadata.log_format import decode_record
+from quorate.metadata.records import PartitionChangeRecord, PartitionRecord
+from quorate.protocol import batch as batches
 from quorate.protocol.types import Uuid
 from quorate.values import dataclass
 
@@ -49,16 +52,20 @@ class _Marks:
     """Brokers that are counted on and have not crashed since, and up to which offset they have everything."""
     crashed: dict[int, None] = field(default_factory=dict)
     """Brokers that have crashed, and that no leader has taken out of its ISR since."""
+    counted_on: frozenset[int] = frozenset()
+    """Who is in sync as far as the controller knows, and who left when too few others were."""
 
 
 class ReplicationChecks:
     """Watches the leaders of all partitions."""
 
-    def __init__(self, when_lost: Callable[[Loss], None]) -> None:
+    def __init__(self, when_lost: Callable[[Loss], None], in_sync_min: int) -> None:
+        """`in_sync_min` is the `min.insync.replicas` of every topic that matters."""
         self.leaders: dict[tuple[Uuid, int, int], int] = {}  # by topic, partition and epoch
         self.checks = 0
         self.losses: list[Loss] = []
         self._when_lost = when_lost
+        self._in_sync_min = in_sync_min
         self._marks: dict[tuple[Uuid, int], _Marks] = {}
         self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
 
@@ -67,6 +74,22 @@ class ReplicationChecks:
         for marks in self._marks.values():
             marks.held.pop(broker_id, None)
             marks.crashed[broker_id] = None
+
+    def committed(self, batch: bytes) -> None:
+        """A batch of the metadata log is committed: it may say who is in sync."""
+        header = batches.read_header(batch)
+        if header.is_control:
+            return
+        for record in batches.records(batch, header):
+            message, _ = decode_record(record.value or b"")
+            if isinstance(message, (PartitionRecord, PartitionChangeRecord)) and message.isr is not None:
+                self.in_sync(message.topic_id, message.partition_id, frozenset(message.isr))
+
+    def in_sync(self, topic_id: Uuid, partition_id: int, isr: frozenset[int]) -> None:
+        """The controller has decided who is in sync; its leader may be dead, and never hear of it."""
+        marks = self._marks.setdefault((topic_id, partition_id), _Marks())
+        marks.counted_on = isr if len(isr) >= self._in_sync_min else isr | marks.counted_on
+        marks.held = {one: offset for one, offset in marks.held.items() if one in marks.counted_on}
 
     def look(self, replica: Partition) -> None:
         """After a step of its broker."""
@@ -102,10 +125,8 @@ class ReplicationChecks:
             marks.end_offset = max(marks.end_offset, high_watermark)
             if marks.crashed:
                 marks.crashed = {one: None for one in marks.crashed if one in leading.isr}
-            if len(leading.isr) >= replica.min_isr:
-                marks.held = {one: offset for one, offset in marks.held.items() if one in leading.isr}
             for one in leading.isr:
-                if one not in marks.crashed:
+                if one not in marks.crashed and one in marks.counted_on:
                     marks.held[one] = high_watermark
 
     def _begins(self, replica: Partition, epoch: int, start_offset: int, marks: _Marks) -> None:
