@@ -30,7 +30,7 @@ def test_what_is_where_it_should_be_is_right():
         ((0, 1), (0,), "record 1 was acknowledged at offset 1"),
         ((0, NOT_TOLD), (0,), "record 1 was acknowledged at offset -1"),
         ((1, 0), (0, 1), "record 0 was acknowledged at offset 1 of partition 0, where 1 is"),
-        ((0,), (0, 0), "twice"),
+        ((NOT_TOLD,), (0, 0), "twice"),
         ((0, 1, NOT_TOLD), (0, 2, 1), "record 1 was acknowledged at offset 1"),
         ((NOT_TOLD, NOT_TOLD), (1, 0), "out of order"),
     ],
