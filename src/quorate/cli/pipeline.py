@@ -175,14 +175,14 @@ def _run(spark: SparkSession, house: Warehouse, origins: list[Origin], every_s: 
 
 
 class _Lines:
-    """The progress as lines on the standard error, not too many of them."""
+    """The progress as lines on the standard error, not too many of each table."""
 
     _PAUSE_S: Final = 1.0
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         self._counts: dict[str, int] = {}
-        self._said_at = 0.0
+        self._said_at: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def stage(self, text: str) -> None:
@@ -195,9 +195,9 @@ class _Lines:
         with self._lock:
             name = f"{table} of {cluster_id}"
             self._counts[name] = self._counts.get(name, 0) + count
-            is_time = time.monotonic() - self._said_at >= self._PAUSE_S
-            if is_time:
-                self._said_at = time.monotonic()
+            now = time.monotonic()
+            if name not in self._said_at or now - self._said_at[name] >= self._PAUSE_S:
+                self._said_at[name] = now
                 self._say(f"{name}: {self._counts[name]:,} rows")
 
     def _say(self, text: str) -> None:
