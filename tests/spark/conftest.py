@@ -22,7 +22,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "local"),
-            "spark.driver.extraJavaOptions": f"-Dderby.system.home={home / 'derby'}",
+            # Tests have few rows: to optimise the code for many takes Java longer than all they do.
+            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={home / 'derby'}",
             "spark.sql.streaming.metricsEnabled": "false",
         },
     )

@@ -191,20 +191,18 @@ def _cut(
 
 def _always(configs: DataFrame) -> DataFrame:
     """The value of a config at all times, null while it was not set, for each resource that ever set it."""
-    set_at = configs.select(
-        *_RESOURCE, fn.col("start_offset").alias("offset"), fn.col("start_ts").alias("ts"), "value"
-    )
-    unset_at = configs.where(fn.col("end_offset").isNotNull()).select(
-        *_RESOURCE, "end_offset", "end_ts", fn.lit(None).cast("string")
-    )
-    before = configs.select(
-        *_RESOURCE, fn.lit(-1).cast("bigint"), fn.lit(None).cast("timestamp"), fn.lit(None).cast("string")
+    value = fn.col("value").try_cast("int")
+    nothing = fn.lit(None)
+    moments = fn.array(
+        _moment(fn.lit(-1), nothing, nothing),
+        _moment(fn.col("start_offset"), fn.col("start_ts"), value),
+        fn.when(fn.col("end_offset").isNotNull(), _moment(fn.col("end_offset"), fn.col("end_ts"), nothing)),
     )
     points = (
-        set_at.union(unset_at)
-        .union(before)
-        .groupBy(*_RESOURCE, "offset")
-        .agg(fn.max("ts").alias("ts"), fn.max(fn.col("value").try_cast("int")).alias("value"))
+        configs.select(*_RESOURCE, fn.explode(moments).alias("at"))
+        .where(fn.col("at").isNotNull())
+        .groupBy(*_RESOURCE, fn.col("at.offset").alias("offset"))
+        .agg(fn.max("at.ts").alias("ts"), fn.max("at.value").alias("value"))
     )
     order = Window.partitionBy(*_RESOURCE).orderBy("offset")
     return points.select(
@@ -214,6 +212,14 @@ def _always(configs: DataFrame) -> DataFrame:
         fn.col("ts").alias("start_ts"),
         fn.lead("offset").over(order).alias("end_offset"),
         fn.lead("ts").over(order).alias("end_ts"),
+    )
+
+
+def _moment(offset: Column, ts: Column, value: Column) -> Column:
+    return fn.struct(
+        offset.cast("bigint").alias("offset"),
+        ts.cast("timestamp").alias("ts"),
+        value.cast("int").alias("value"),
     )
 
 

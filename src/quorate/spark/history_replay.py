@@ -4,7 +4,7 @@ The metadata log holds more than what happened. What stands inside a metadata tr
 end on, and not at all if it is aborted or still open. A snapshot names everything that there is: what the
 rows before it spoke of, and the snapshot does not, is gone, nobody knows since when.
 
-Both are rare, so they are looked up in two tiny tables beside the log instead of by sorting all of it.
+Both are rare, so they are looked up in a tiny table beside the log instead of by sorting all of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as fn
-from pyspark.sql.window import Window
 
 __all__ = ["cut_at", "replayed"]
 
@@ -26,36 +25,27 @@ _SNAPSHOT: Final = "snapshot"
 
 def replayed(records: DataFrame) -> DataFrame:
     """The rows of `records` that count, with `at_offset`, `at_ts` and `cut`: see `intervals`."""
-    row, transaction, snapshot = records.alias("row"), _transactions(records), _snapshots(records)
+    row, bounds = records.alias("row"), _bounds(records).alias("bounds")
     origin, offset = fn.col("row.origin"), fn.col("row.offset")
-    is_inside = (
-        (fn.col("row.cluster_id") == fn.col("transaction.cluster_id"))
-        & (origin == _LOG)
-        & (offset > fn.col("transaction.begin_offset"))
-        & (fn.col("transaction.commit_offset").isNull() | (offset < fn.col("transaction.commit_offset")))
+
+    def is_around(transaction: Column) -> Column:
+        commit_offset = transaction["commit_offset"]
+        is_before_its_end = commit_offset.isNull() | (offset < commit_offset)
+        return (origin == _LOG) & (offset > transaction["begin_offset"]) & is_before_its_end
+
+    def is_later(snapshot: Column) -> Column:
+        return (snapshot["offset"] > offset) | ((snapshot["offset"] == offset) & (origin == _LOG))
+
+    found = row.join(fn.broadcast(bounds), fn.col("row.cluster_id") == fn.col("bounds.cluster_id"), "left")
+    placed = found.select(
+        "row.*",
+        fn.get(fn.filter("bounds.transactions", is_around), fn.lit(0)).alias("transaction"),
+        fn.get(fn.filter("bounds.snapshots", is_later), fn.lit(0)).alias("cut"),
     )
-    is_next_snapshot = (
-        (fn.col("row.cluster_id") == fn.col("snapshot.cluster_id"))
-        & ((offset < fn.col("snapshot.offset")) | ((offset == fn.col("snapshot.offset")) & (origin == _LOG)))
-        & (
-            fn.col("snapshot.offset_before").isNull()
-            | (offset > fn.col("snapshot.offset_before"))
-            | ((offset == fn.col("snapshot.offset_before")) & (origin == _SNAPSHOT))
-        )
-    )
-    return (
-        row.join(fn.broadcast(transaction.alias("transaction")), is_inside, "left")
-        .join(fn.broadcast(snapshot.alias("snapshot")), is_next_snapshot, "left")
-        .where(fn.col("transaction.begin_offset").isNull() | fn.col("transaction.is_kept"))
-        .select(
-            "row.*",
-            fn.coalesce("transaction.commit_offset", "row.offset").alias("at_offset"),
-            fn.coalesce("transaction.commit_ts", "row.ts").alias("at_ts"),
-            fn.when(
-                fn.col("snapshot.offset").isNotNull(),
-                cut_at(fn.col("snapshot.offset"), fn.col("snapshot.ts"), fn.lit(False)),
-            ).alias("cut"),
-        )
+    return placed.where(fn.col("transaction").isNull() | fn.col("transaction.is_kept")).select(
+        "*",
+        fn.coalesce("transaction.commit_offset", "offset").alias("at_offset"),
+        fn.coalesce("transaction.commit_ts", "ts").alias("at_ts"),
     )
 
 
@@ -64,33 +54,34 @@ def cut_at(offset: Column, ts: Column, is_known: Column) -> Column:
     return fn.struct(offset.alias("offset"), ts.alias("ts"), is_known.alias("is_known"))
 
 
-def _transactions(records: DataFrame) -> DataFrame:
-    """Where each began, where it ended, and whether what is in it counts."""
-    markers = records.where(fn.col("type").isin(_BEGIN, _END, _ABORT) & (fn.col("origin") == _LOG))
-    closing = fn.lead(fn.struct("type", "offset", "ts")).over(
-        Window.partitionBy("cluster_id").orderBy("offset")
-    )
-    return (
-        markers.select("cluster_id", "type", "offset", closing.alias("closing"))
-        .where(fn.col("type") == _BEGIN)
-        .select(
-            "cluster_id",
-            fn.col("offset").alias("begin_offset"),
-            fn.col("closing.offset").alias("commit_offset"),
-            fn.col("closing.ts").alias("commit_ts"),
-            fn.coalesce(fn.col("closing.type") == _END, fn.lit(False)).alias("is_kept"),
+def _bounds(records: DataFrame) -> DataFrame:
+    """A row for each cluster that has any: its transactions (where each began, where it ended, and whether
+    what is in it counts), and its snapshots, as cuts; both in the order of their offsets."""
+    kind = fn.col("type")
+    is_snapshot = fn.col("origin") == _SNAPSHOT
+    is_marker = ~is_snapshot & kind.isin(_BEGIN, _END, _ABORT)
+    marker = fn.when(is_marker, fn.struct("offset", "ts", "type"))
+    snapshot = fn.when(is_snapshot, cut_at(fn.col("offset"), fn.col("ts"), fn.lit(False)))
+    found = (
+        records.where(is_snapshot | is_marker)
+        .groupBy("cluster_id")
+        .agg(
+            fn.sort_array(fn.collect_list(marker)).alias("markers"),
+            fn.sort_array(fn.collect_set(snapshot)).alias("snapshots"),
         )
     )
 
-
-def _snapshots(records: DataFrame) -> DataFrame:
-    """The offset that each stands for, and that of the one before."""
-    return (
-        records.where(fn.col("origin") == _SNAPSHOT)
-        .groupBy("cluster_id", "offset")
-        .agg(fn.max("ts").alias("ts"))
-        .select(
-            "*",
-            fn.lag("offset").over(Window.partitionBy("cluster_id").orderBy("offset")).alias("offset_before"),
+    def transaction(begin: Column, number: Column) -> Column:
+        closing = fn.get("markers", number + 1)
+        return fn.when(
+            begin["type"] == _BEGIN,
+            fn.struct(
+                begin["offset"].alias("begin_offset"),
+                closing["offset"].alias("commit_offset"),
+                closing["ts"].alias("commit_ts"),
+                fn.coalesce(closing["type"] == _END, fn.lit(False)).alias("is_kept"),
+            ),
         )
-    )
+
+    transactions = fn.array_compact(fn.transform("markers", transaction))
+    return found.select("cluster_id", transactions.alias("transactions"), "snapshots")

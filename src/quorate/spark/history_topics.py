@@ -19,6 +19,7 @@ TOPIC_RESOURCE: Final = 2
 _TOPIC: Final = "TopicRecord"
 _REMOVE_TOPIC: Final = "RemoveTopicRecord"
 _RESOURCE: Final = ("cluster_id", "resource_type", "resource_name")
+_CUT: Final = "struct<offset:bigint,ts:timestamp,is_known:boolean>"
 _ENDLESS: Final = ("at_offset", "at_ts", "offset", "origin", "position")
 
 
@@ -37,7 +38,8 @@ def topics(records: DataFrame) -> DataFrame:
 
 
 def topic_lives(records: DataFrame) -> DataFrame:
-    """The name of each topic id, and the moment of its deletion (`removed`, null if it was not)."""
+    """The name of each topic id, the moment of its deletion (`removed`, null if it was not), and where the
+    record of that stands (`removal_offset`)."""
     is_removal = fn.col("type") == _REMOVE_TOPIC
     return (
         replayed(records)
@@ -48,6 +50,7 @@ def topic_lives(records: DataFrame) -> DataFrame:
             fn.max(fn.when(is_removal, cut_at(fn.col("at_offset"), fn.col("at_ts"), fn.lit(True)))).alias(
                 "removed"
             ),
+            fn.max(fn.when(is_removal, fn.col("offset"))).alias("removal_offset"),
         )
     )
 
@@ -66,7 +69,7 @@ def configs(records: DataFrame) -> DataFrame:
         *_ENDLESS,
         value.isNull().alias("is_gone"),
         "cut",
-        fn.lit(None).cast("struct<offset:bigint,ts:timestamp,is_known:boolean>").alias("removal"),
+        fn.lit(None).cast(_CUT).alias("removal"),
     )
     both = settings.union(_removals(records))
     newest_first = Window.partitionBy(*_RESOURCE).orderBy(
@@ -105,19 +108,26 @@ def features(records: DataFrame) -> DataFrame:
 
 def _removals(records: DataFrame) -> DataFrame:
     """The deletions of topics, by name, in the shape of settings."""
-    names = topic_lives(records).select("cluster_id", "topic_id", fn.col("topic").alias("resource_name"))
-    removals = replayed(records).where(fn.col("type") == _REMOVE_TOPIC)
     nothing = fn.lit(None).cast("string")
-    return removals.join(names, ["cluster_id", "topic_id"]).select(
-        "cluster_id",
-        fn.lit(TOPIC_RESOURCE).alias("resource_type"),
-        "resource_name",
-        nothing.alias("name"),
-        nothing.alias("value"),
-        *_ENDLESS,
-        fn.lit(True).alias("is_gone"),
-        "cut",
-        cut_at(fn.col("at_offset"), fn.col("at_ts"), fn.lit(True)).alias("removal"),
+    removed = fn.col("removed")
+    return (
+        topic_lives(records)
+        .where(removed.isNotNull() & fn.col("topic").isNotNull())
+        .select(
+            "cluster_id",
+            fn.lit(TOPIC_RESOURCE).alias("resource_type"),
+            fn.col("topic").alias("resource_name"),
+            nothing.alias("name"),
+            nothing.alias("value"),
+            removed["offset"].alias("at_offset"),
+            removed["ts"].alias("at_ts"),
+            fn.col("removal_offset").alias("offset"),
+            fn.lit("log").alias("origin"),
+            fn.lit(0).alias("position"),
+            fn.lit(True).alias("is_gone"),
+            fn.lit(None).cast(_CUT).alias("cut"),
+            removed.alias("removal"),
+        )
     )
 
 

@@ -1,6 +1,7 @@
 """Answers are computed to a new place and become the answers in one step: nobody ever sees them half done.
 
-They are computed again only if something is new. History that several of them are made of is computed once.
+They are computed again only if something is new. History that several of them are made of is computed once,
+and what does not wait for another is computed at the same time: to plan takes one core, few rows or many.
 """
 
 from __future__ import annotations
@@ -8,20 +9,25 @@ from __future__ import annotations
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from quorate import __version__
 from quorate.spark.parts import count
-from quorate.spark.views import ANSWERS, HISTORY, held_tables, inputs, suited_to
+from quorate.spark.raw_tables import RAW_TABLES
+from quorate.spark.views import ANSWERS, HISTORY, Tables, held_tables, inputs, is_short, suited_to
 from quorate.spark.warehouse import Contents, Part, Warehouse
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 __all__ = ["publish_answers"]
+
+_AT_ONCE: Final = 2
 
 
 def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
@@ -32,37 +38,99 @@ def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
         if tables.contents.answers_of == of:
             return False
         with ExitStack() as unpublished, suited_to(spark, tables.contents):
-            parts = {}
-            for name in _in_order():
-                part_name = unpublished.enter_context(warehouse.new_answer())
-                place = warehouse.answer_place(part_name)
-                rows = tables.fresh(name)
-                (rows.coalesce(1) if name in ANSWERS else rows).write.parquet(str(place))
-                tables.give(name, spark.read.parquet(str(place)))
-                if name in ANSWERS:
-                    parts[name] = Part(part_name, *count(place))
+            names = {name: unpublished.enter_context(warehouse.new_answer()) for name in _kept()}
+            places = {name: warehouse.answer_place(part) for name, part in names.items()}
+            _Computation(spark, tables, places).run()
+            parts = {name: Part(names[name], *count(places[name])) for name in ANSWERS}
             now_ms = int(time.time() * 1000)
             warehouse.change(lambda newest: replace(newest, answers=parts, answers_ms=now_ms, answers_of=of))
     return True
 
 
-def _in_order() -> list[str]:
-    """All answers, and history that several tables are made of, each after what it is made of. They are
-    written and read back: a plan that has all of history in it takes longer to make than to carry out."""
-    uses: Counter[str] = Counter()
+@dataclass(frozen=True, slots=True)
+class _Computation:
+    """All tables that are kept, each as soon as those are there that it is made of."""
+
+    spark: SparkSession
+    tables: Tables
+    places: Mapping[str, Path]
+
+    def run(self) -> None:
+        waiting = {name: _kept_inputs(name) for name in self.places}
+        with ThreadPoolExecutor(_AT_ONCE, "answers") as pool:
+            list(pool.map(self._take, _raw_inputs()))
+            running: dict[Future[None], str] = {}
+            try:
+                while waiting or running:
+                    for name in [name for name, missing in waiting.items() if not missing]:
+                        running[pool.submit(self._compute, name)] = name
+                        del waiting[name]
+                    for done in wait(running, return_when=FIRST_COMPLETED).done:
+                        done.result()
+                        finished = running.pop(done)
+                        for missing in waiting.values():
+                            missing.discard(finished)
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+
+    def _take(self, name: str) -> None:
+        """A raw table, for all that are made of it."""
+        rows = self.tables.fresh(name)
+        self.tables.give(name, self._at_hand(rows) if is_short(self.tables.contents) else rows)
+
+    def _compute(self, name: str) -> None:
+        rows = self.tables.fresh(name)
+        if name not in ANSWERS and is_short(self.tables.contents):
+            self.tables.give(name, self._at_hand(rows))
+            return
+        place = str(self.places[name])
+        (rows.coalesce(1) if name in ANSWERS else rows).write.parquet(place)
+        self.tables.give(name, self.spark.read.schema(rows.schema).parquet(place))
+
+    def _at_hand(self, rows: DataFrame) -> DataFrame:
+        """The rows themselves in the place of the plan that leads to them: plans that are made of it are
+        shorter, and no file is opened for them."""
+        return self.spark.createDataFrame(rows.toArrow(), rows.schema)
+
+
+def _kept() -> list[str]:
+    """All answers, and history that several tables are made of. They are written and read back: a plan that
+    has all of history in it takes longer to make than to carry out."""
+    uses = Counter(one for name in _all_needed() for one in _derived_inputs(name))
+    return [name for name in _all_needed() if name in ANSWERS or uses[name] > 1]
+
+
+def _kept_inputs(name: str) -> set[str]:
+    """The kept tables that one waits for, also through those that are not kept."""
+    kept = set(_kept())
+    found: set[str] = set()
+    for one in _derived_inputs(name):
+        found |= {one} if one in kept else _kept_inputs(one)
+    return found
+
+
+def _all_needed() -> list[str]:
+    """All answers and what they are made of, each after what it is made of."""
     found: dict[str, None] = {}
 
     def visit(name: str) -> None:
-        uses[name] += 1
-        if uses[name] == 1:
-            for one in inputs(HISTORY.get(name) or ANSWERS[name]):
-                if one in HISTORY or one in ANSWERS:
-                    visit(one)
-            found[name] = None
+        for one in _derived_inputs(name):
+            visit(one)
+        found[name] = None
 
     for name in ANSWERS:
         visit(name)
-    return [name for name in found if name in ANSWERS or uses[name] > 1]
+    return list(found)
+
+
+def _raw_inputs() -> list[str]:
+    read = {one for name in _all_needed() for one in inputs(HISTORY.get(name) or ANSWERS[name])}
+    return [name for name in RAW_TABLES if name in read]
+
+
+def _derived_inputs(name: str) -> Iterator[str]:
+    return (one for one in inputs(HISTORY.get(name) or ANSWERS[name]) if one not in RAW_TABLES)
 
 
 def _fingerprint(contents: Contents) -> str:

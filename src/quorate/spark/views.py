@@ -30,6 +30,8 @@ __all__ = [
     "compute",
     "each_once",
     "held_tables",
+    "inputs",
+    "is_short",
     "register_views",
     "suited_to",
 ]
@@ -42,11 +44,18 @@ TABLES: Final = (*RAW_TABLES, *HISTORY, *ANSWERS)
 
 _WORD: Final = re.compile(r"\w+")
 _FEW_ROWS: Final = 100_000
+_SHORT_ROWS: Final = 20_000
+_SHORT_BYTES: Final = 4 << 20  # of files; in memory it is some ten times as much
 _FOR_FEW_ROWS: Final = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
     "spark.sql.shuffle.partitions": "1",
+    # Each query is described in full for a page that nobody looks at.
+    "spark.sql.maxPlanStringLength": "0",
+    "spark.sql.ui.explainMode": "simple",
 }
 
 
@@ -109,6 +118,16 @@ def each_once(events: DataFrame) -> DataFrame:
     has_identity = F.col("incarnation").isNotNull() & F.col("sequence").isNotNull()
     known = events.where(has_identity).dropDuplicates(["cluster_id", "node_id", "incarnation", "sequence"])
     return known.unionByName(events.where(~has_identity))
+
+
+def is_short(contents: Contents) -> bool:
+    """Whether a history has so few rows that they can be held in memory."""
+    parts = [part for parts in contents.tables.values() for part in parts]
+    parts += [part for by_cluster in contents.unconfirmed.values() for part in by_cluster.values()]
+    return (
+        sum(part.rows for part in parts) < _SHORT_ROWS
+        and sum(part.size_bytes for part in parts) < _SHORT_BYTES
+    )
 
 
 @contextmanager
