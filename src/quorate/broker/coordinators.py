@@ -19,24 +19,23 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from dataclasses import field
 from enum import Enum, auto
 from itertools import count
 from math import inf
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
+from quorate.broker.coordinators_batches import Held, OpenBatch, size_of
 from quorate.broker.partition import Partition
 from quorate.coordinator import log_format
-from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Producer, Ticket
+from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Ticket
 from quorate.metadata.event import Event
+from quorate.net.eventual import Eventual
 from quorate.protocol.batch import (
     HEADER_BYTES,
     NO_PRODUCER_ID,
     BatchHeader,
     ControlType,
-    Record,
     batches,
-    build,
     control_type,
     records,
     validate,
@@ -48,8 +47,10 @@ from quorate.values import dataclass
 
 __all__ = ["Coordinators", "LoadCounts", "Shard"]
 
+STEPS_MAX: Final = 16
+"""So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
+write for so many, and their askers can go on while others are served."""
 LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
-_RECORD_OVERHEAD_BYTES: Final = 32  # of one record in a batch, at most
 
 
 class Shard(Protocol):
@@ -78,21 +79,6 @@ class State(Enum):
     FAILED = auto()
 
 
-class _Waiting(NamedTuple):
-    """Somebody who has not been answered."""
-
-    future: asyncio.Future[Any]
-    refuse: Callable[[ErrorCode], Message]
-
-
-class _Held(NamedTuple):
-    """A step whose answers wait until its records are committed."""
-
-    last_offset: int
-    deadline_ms: float
-    effects: Effects
-
-
 @dataclass(slots=True)
 class LoadCounts:
     """What has come and gone."""
@@ -101,16 +87,6 @@ class LoadCounts:
     unloaded: int = 0
     took_ms: float = 0.0  # all of them together
     took_ms_max: float = 0.0
-
-
-@dataclass(slots=True)
-class _Batch:
-    """The records of the steps of one turn of the loop."""
-
-    producer: Producer | None
-    steps: list[Effects] = field(default_factory=list)
-    records: list[Record] = field(default_factory=list)
-    size_bytes: int = HEADER_BYTES
 
 
 class Coordinators(Generic[S]):
@@ -136,6 +112,8 @@ class Coordinators(Generic[S]):
         self.logger = logger
         self.when_loaded = when_loaded
         self.loads = LoadCounts()
+        self.is_delivering = False  # answers are on their way out, and their askers may ask again meanwhile
+        self.unwritten = 0  # steps, since everything was last written
         self._hosted: dict[int, Hosted[S]] = {}
 
     def __iter__(self) -> Iterator[Hosted[S]]:
@@ -171,6 +149,12 @@ class Coordinators(Generic[S]):
     def all_active(self) -> list[Hosted[S]]:
         return [one for one in self._hosted.values() if one.state is State.ACTIVE]
 
+    def write(self) -> None:
+        """Writes what has been decided and not been written."""
+        self.unwritten = 0
+        for hosted in list(self._hosted.values()):
+            hosted.write()
+
     @property
     def is_loading(self) -> bool:
         return any(one.state is State.LOADING for one in self._hosted.values())
@@ -198,9 +182,12 @@ class Hosted(Generic[S]):
         self._host = host
         self._forget = forget
         self._tickets = count()
-        self._waiting: dict[Ticket, _Waiting] = {}
-        self._batch: _Batch | None = None
-        self._held: deque[_Held] = deque()  # in the order of their offsets
+        # Who has not been answered, and what they are told if they never are.
+        self._waiting: dict[Ticket, tuple[Eventual[Any], Callable[[ErrorCode], Message]]] = {}
+        self._answers: list[tuple[Eventual[Any], Message]] = []  # that are about to leave
+        self._will_deliver = False
+        self._batch: OpenBatch | None = None
+        self._held: deque[Held] = deque()  # in the order of their offsets
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = inf  # what it is set to
         self._loading: asyncio.Task[None] | None = None
@@ -284,10 +271,10 @@ class Hosted(Generic[S]):
             effects = self.shard.unload()
             self._host.saw(effects.events)
             self._answer(effects.answers)
-        for future, refuse in self._waiting.values():
-            if not future.done():
-                future.set_result(refuse(ErrorCode.NOT_COORDINATOR))
+        for asker, refuse in self._waiting.values():
+            self._answers.append((asker, refuse(ErrorCode.NOT_COORDINATOR)))
         self._waiting.clear()
+        self._deliver_soon()
         self._forget(self)
 
     # What it is asked
@@ -297,12 +284,17 @@ class Hosted(Generic[S]):
     ) -> R | Awaitable[R]:
         """Takes a step for somebody. The answer, or something to wait for; `refuse` makes the answer of those
         who still wait when it is over."""
+        host = self._host
+        if host.unwritten >= STEPS_MAX and not host.is_delivering:
+            host.write()
+            if self.state is not State.ACTIVE:
+                return refuse(ErrorCode.NOT_COORDINATOR)
         ticket = next(self._tickets)
-        moment = self._host.moment()
+        moment = host.moment()
         effects = step(ticket, moment)
         if not effects.records and not (effects.reads_uncommitted and self._is_behind):
             if effects.events:
-                self._host.saw(effects.events)
+                host.saw(effects.events)
             others = []
             mine: Message | None = None
             for answer in effects.answers:
@@ -331,16 +323,38 @@ class Hosted(Generic[S]):
         if self.state is State.ACTIVE:
             self._mark(ControlType.COMMIT if is_commit else ControlType.ABORT, producer_id)
 
-    def _wait_for(self, ticket: Ticket, refuse: Callable[[ErrorCode], R]) -> asyncio.Future[R]:
-        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
-        self._waiting[ticket] = _Waiting(future, refuse)
-        return future
+    def _wait_for(self, ticket: Ticket, refuse: Callable[[ErrorCode], R]) -> Eventual[R]:
+        asker: Eventual[R] = Eventual()
+        self._waiting[ticket] = asker, refuse
+        return asker
+
+    # Answers
 
     def _answer(self, answers: Iterable[Answer]) -> None:
-        for ticket, response in ((one.ticket, one.response) for one in answers):
-            waiting = self._waiting.pop(ticket, None)
-            if waiting is not None and not waiting.future.done():
-                waiting.future.set_result(response)
+        """They leave soon: whoever gets one may ask again at once, and must find everything in order."""
+        for one in answers:
+            waiting = self._waiting.pop(one.ticket, None)
+            if waiting is not None:
+                self._answers.append((waiting[0], one.response))
+        self._deliver_soon()
+
+    def _deliver_soon(self) -> None:
+        if self._answers and not self._will_deliver:
+            self._will_deliver = True
+            asyncio.get_running_loop().call_soon(self._deliver)
+
+    def _deliver(self) -> None:
+        host, loop = self._host, asyncio.get_running_loop()
+        self._will_deliver = False
+        answers, self._answers = self._answers, []
+        was_delivering, host.is_delivering = host.is_delivering, True
+        for asker, response in answers:
+            try:
+                if not asker.done():
+                    asker.set_result(response)
+            except Exception as error:  # of one of them; the others have done nothing wrong
+                loop.call_exception_handler({"message": "an answer was not delivered", "exception": error})
+        host.is_delivering = was_delivering
 
     # Carrying out
 
@@ -349,21 +363,20 @@ class Hosted(Generic[S]):
             if effects.events:
                 self._host.saw(effects.events)
             if not effects.records:
-                self._answer_or_hold(effects, moment)
+                self._answer_or_hold(effects)
                 return
             refusal = self._write(effects, moment)
             if refusal is None:
                 return
             effects = self.shard.append_refused(effects, refusal, moment)
 
-    def _answer_or_hold(self, effects: Effects, moment: Moment) -> None:
+    def _answer_or_hold(self, effects: Effects) -> None:
         if not effects.reads_uncommitted or not self._is_behind:
             self._answer(effects.answers)
         elif self._batch is not None:
             self._batch.steps.append(effects)
         else:
-            deadline_ms = moment.now_ms + self._host.commit_timeout_ms
-            self._held.append(_Held(self._held[-1].last_offset, deadline_ms, effects))
+            self._held[-1].steps.append(effects)
 
     @property
     def _is_behind(self) -> bool:
@@ -378,53 +391,51 @@ class Hosted(Generic[S]):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if len(leading.isr) < partition.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS
-        encoded = list(map(log_format.encode, effects.records))
-        size_bytes = _RECORD_OVERHEAD_BYTES * len(encoded)
-        for key, value in encoded:
-            size_bytes += len(key) if value is None else len(key) + len(value)
+        encoded = [log_format.encode(record) for record in effects.records]
+        size_bytes = size_of(encoded)
         limit_bytes = partition.config.max_message_bytes
         if HEADER_BYTES + size_bytes > limit_bytes:
             return ErrorCode.MESSAGE_TOO_LARGE
-        batch = self._batch
-        if batch is not None and (
-            batch.producer != effects.producer or batch.size_bytes + size_bytes > limit_bytes
-        ):
+        producer, batch = effects.producer, self._batch
+        if batch is not None and not batch.takes(producer, size_bytes, limit_bytes):
             self._flush()
             if self.state is not State.ACTIVE:
                 return None  # the disk has failed, and everybody was told
             batch = None
         if batch is None:
-            batch = self._batch = _Batch(effects.producer)
-            asyncio.get_running_loop().call_soon(self._flush_of, batch)
-        first_offset, apply, written = partition.log.end_offset, self.shard.apply, batch.records
-        producer_id = NO_PRODUCER_ID if effects.producer is None else effects.producer.id
-        for (key, value), record in zip(encoded, effects.records, strict=True):
-            delta = len(written)
-            written.append(Record(delta, moment.wall_ms, key, value))
-            apply(record, first_offset + delta, producer_id)
-        batch.size_bytes += size_bytes
-        batch.steps.append(effects)
+            batch = self._batch = OpenBatch(producer, moment.wall_ms)
+            asyncio.get_running_loop().call_soon(self._write_of, batch)
+        offset, apply = partition.log.end_offset + len(batch), self.shard.apply
+        producer_id = NO_PRODUCER_ID if producer is None else producer.id
+        batch.add(effects, encoded, size_bytes)
+        self._host.unwritten += 1
+        for record in effects.records:
+            apply(record, offset, producer_id)
+            offset += 1
         return None
 
-    def _flush_of(self, batch: _Batch) -> None:
-        if self._batch is batch:
+    def write(self) -> None:
+        """Writes what has been decided and not been written. What is committed with that is answered at once,
+        so this must not be called within a step."""
+        if self._batch is not None:
+            self._will_deliver = True
             self._flush()
+            self._deliver()
+
+    def _write_of(self, batch: OpenBatch) -> None:
+        """A turn of the loop has ended; or nearly so, since others write in the same."""
+        if self._batch is batch:
+            self._host.unwritten = 0
+            self.write()
 
     def _flush(self) -> None:
         batch, self._batch = self._batch, None
         assert batch is not None
-        producer = batch.producer or Producer(NO_PRODUCER_ID, -1)
-        data = build(
-            batch.records,
-            producer_id=producer.id,
-            producer_epoch=producer.epoch,
-            is_transactional=batch.producer is not None,
-        )
         deadline_ms = self._host.moment().now_ms + self._host.commit_timeout_ms
-        end_offset = self.partition.log.end_offset + len(batch.records)
-        self._held += [_Held(end_offset - 1, deadline_ms, step) for step in batch.steps]
+        last_offset = self.partition.log.end_offset + len(batch) - 1
+        self._held.append(Held(last_offset, deadline_ms, batch.steps))
         try:
-            self.partition.append_own(data, self.epoch)
+            self.partition.append_own(batch.build(), self.epoch)
         except StorageError as error:
             self._host.offline(self.partition, error)  # which drops us
         except ApiError as error:
@@ -439,7 +450,8 @@ class Hosted(Generic[S]):
         """Everything below is committed."""
         held = self._held
         while held and held[0].last_offset < high_watermark:
-            self._answer(held.popleft().effects.answers)
+            for step in held.popleft().steps:
+                self._answer(step.answers)
 
     def resigned(self) -> None:
         """We do not lead any more."""
@@ -464,8 +476,10 @@ class Hosted(Generic[S]):
         self._timer, self._timer_ms = None, inf
         moment = self._host.moment()
         while self.state is State.ACTIVE and self._held and self._held[0].deadline_ms <= moment.now_ms:
-            late = self._held.popleft().effects
-            self._carry_out(self.shard.append_refused(late, ErrorCode.REQUEST_TIMED_OUT, moment), moment)
+            for late in self._held.popleft().steps:
+                if self.state is State.ACTIVE:
+                    refused = self.shard.append_refused(late, ErrorCode.REQUEST_TIMED_OUT, moment)
+                    self._carry_out(refused, moment)
         while self.state is State.ACTIVE and self.shard.next_deadline_ms <= moment.now_ms:
             self._carry_out(self.shard.tick(moment), moment)
         self._arm()

@@ -37,7 +37,6 @@ from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
 from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.subscriptions import CONSUMER, topics_of
-from quorate.protocol.api.groups import HeartbeatRequest
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.values import dataclass
 
@@ -276,15 +275,25 @@ class ClassicGroup:
         """A member was heard of."""
         step.set_timer(self.session(member.member_id), member.session_timeout_ms)
 
-    def is_still_here(self, request: HeartbeatRequest, deadlines: Deadlines[Timer], now_ms: float) -> bool:
-        """Notes that a member lives, if that is all that its heartbeat says."""
-        member = self.members.by_id.get(request.member_id)
+    def hears(
+        self,
+        member_id: str,
+        generation: int,
+        instance_id: str | None,
+        deadlines: Deadlines[Timer],
+        now_ms: float,
+    ) -> bool:
+        """Notes that a member lives, if nothing else follows from being heard: the group is stable, and the
+        member in its generation. If not, all that can be wrong has to be looked for."""
+        member = self.members.by_id.get(member_id)
         return (
             member is not None
             and self.state is State.STABLE
-            and request.generation_id == self.generation
-            and request.group_instance_id is None
-            and deadlines.push_back(self.session(request.member_id), now_ms + member.session_timeout_ms)
+            and generation == self.generation
+            and instance_id is None
+            and deadlines.push_back(
+                Timer(TimerKind.SESSION, self.group_id, member_id), now_ms + member.session_timeout_ms
+            )
         )
 
     def cancel_timers(self, step: Step) -> None:

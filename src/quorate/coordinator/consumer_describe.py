@@ -100,14 +100,15 @@ def _shown(partitions: Mapping[Uuid, AbstractSet[int]], topics: TopicsView) -> A
 # Offsets
 
 
-def check_offset_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int) -> CommitCheck:
-    """Whose commit this is must be clear, or `ApiError` is raised. The answer judges each partition.
+def check_offset_commit(group: ConsumerGroup, member_id: str, epoch: int, version: int) -> CommitCheck | None:
+    """Whose commit this is must be clear, or `ApiError` is raised. The answer judges each partition;
+    None if all are taken.
 
     A member that commits at an older epoch may do so for what it has held since then: it has not heard of its
     new epoch yet, and nobody else can have got the partition meanwhile.
     """
     if epoch < 0 and group.state.is_empty:
-        return _accept
+        return None
     member = _member_of(group, member_id)
     if member.classic is None and version < COMMIT_VERSION_MIN:
         raise ApiError(
@@ -120,10 +121,10 @@ def check_offset_commit(group: ConsumerGroup, member_id: str, epoch: int, versio
 
 def check_txn_offset_commit(
     group: ConsumerGroup, member_id: str, instance_id: str | None, epoch: int
-) -> CommitCheck:
+) -> CommitCheck | None:
     """The same within a transaction. A producer need not be a member of the group it commits for."""
     if epoch < 0 and (group.state.is_empty or (not member_id and instance_id is None)):
-        return _accept
+        return None
     return _commit_check(_member_of(group, member_id), epoch)
 
 
@@ -136,9 +137,9 @@ def check_offset_fetch(group: ConsumerGroup, member_id: str | None, epoch: int) 
         raise _stale(member, f"The received member epoch {epoch} does not match the expected {member.epoch}.")
 
 
-def _commit_check(member: Member, epoch: int) -> CommitCheck:
+def _commit_check(member: Member, epoch: int) -> CommitCheck | None:
     if epoch == member.epoch:
-        return _accept
+        return None
     if epoch > member.epoch:
         raise _stale(member, f"The received member epoch {epoch} is newer than the current {member.epoch}.")
 
@@ -147,10 +148,6 @@ def _commit_check(member: Member, epoch: int) -> CommitCheck:
         return _stale_code(member) if since is None or epoch < since else ErrorCode.NONE
 
     return check
-
-
-def _accept(_topic_id: Uuid, _partition: int) -> ErrorCode:
-    return ErrorCode.NONE
 
 
 def _member_of(group: ConsumerGroup, member_id: str) -> Member:

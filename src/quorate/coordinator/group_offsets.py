@@ -67,20 +67,20 @@ class GroupOffsets:
         else:
             step.answer(ticket, offsets.commit(request, judge, step))
 
-    def _commit_judge(self, request: OffsetCommitRequest, caller: Caller, step: Step) -> offsets.Judge:
-        """Says of each partition whether it may be committed. Raises `ApiError` if none may."""
+    def _commit_judge(self, request: OffsetCommitRequest, caller: Caller, step: Step) -> offsets.Judge | None:
+        """Says of each partition whether it may be committed; None if all may. `ApiError` if none may."""
         epoch = request.generation_id_or_member_epoch
         consumer = self._consumer.get(request.group_id)
         classic = self._classic.get(request.group_id)
         if consumer is not None:
             check = check_offset_commit(consumer, request.member_id, epoch, caller.version)
-            return self._by_name(check)
+            return None if check is None else self._by_name(check)
         if classic is not None:
             classic_requests.check_commit(classic, request, step)
         elif epoch >= 0:
             is_new = caller.version >= 9
             raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND if is_new else ErrorCode.ILLEGAL_GENERATION)
-        return offsets.anything
+        return None
 
     def commit_in_transaction(
         self, ticket: Ticket, request: TxnOffsetCommitRequest, caller: Caller, step: Step
@@ -92,7 +92,7 @@ class GroupOffsets:
         else:
             step.answer(ticket, offsets.commit_in_transaction(request, judge, step))
 
-    def _txn_judge(self, request: TxnOffsetCommitRequest) -> offsets.Judge:
+    def _txn_judge(self, request: TxnOffsetCommitRequest) -> offsets.Judge | None:
         """An epoch that is stale is a generation that is over, for producers."""
         consumer = self._consumer.get(request.group_id)
         classic = self._classic.get(request.group_id)
@@ -103,13 +103,15 @@ class GroupOffsets:
                 )
             except ApiError as error:
                 raise ApiError(_for_producers(error.code), error.message) from error
+            if check is None:
+                return None
             judge = self._by_name(check)
             return lambda topic, partition: _for_producers(judge(topic, partition))
         if classic is not None:
             classic_requests.check_txn_commit(classic, request)
         elif request.generation_id >= 0:
             raise ApiError(ErrorCode.ILLEGAL_GENERATION, f"there is no group {request.group_id}")
-        return offsets.anything
+        return None
 
     def _by_name(self, check: CommitCheck) -> offsets.Judge:
         """Consumer groups know topics by their ids. One that is not known is held by nobody."""

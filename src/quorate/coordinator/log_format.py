@@ -6,9 +6,9 @@ not known here was written by a newer coordinator: it is passed over.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from struct import Struct
-from typing import Final
+from typing import Any, Final
 
 from quorate.coordinator import group_records
 from quorate.coordinator.effects import LogRecord
@@ -18,6 +18,7 @@ from quorate.coordinator.group_records import (
     OffsetCommitValue,
 )
 from quorate.protocol import codec
+from quorate.protocol.encoder import FAILURES
 from quorate.protocol.message import Record
 from quorate.protocol.types import Buffer
 
@@ -39,6 +40,7 @@ def _pairs() -> Mapping[int, tuple[type[Record], type[Record]]]:
 
 
 _PAIRS: Final = _pairs()
+_encoders: Final[dict[tuple[type[Record], int], Callable[..., Any]]] = {}  # of the kinds that were written
 _EXPIRING: Final = 1  # the one version of an offset that says when it expires
 _VERSIONS: Final[Mapping[type[Record], int]] = {OffsetCommitValue: 3, group_records.GroupMetadataValue: 3}
 
@@ -53,14 +55,25 @@ def value_version(value: Record) -> int:
 def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
     """The key and the value of a record; a tombstone has none."""
     key, value = record.key, record.value
-    head = bytearray(_INT16.pack(key.__key__))
-    codec.encode_into(head, key, 0)
+    head = _encoded(key, key.__key__, 0)
     if value is None:
-        return bytes(head), None
+        return head, None
     version = value_version(value)
-    body = bytearray(_INT16.pack(version))
-    codec.encode_into(body, value, version)
-    return bytes(head), bytes(body)
+    return head, _encoded(value, version, version)
+
+
+def _encoded(message: Record, begin: int, version: int) -> bytes:
+    """What a key or a value looks like behind the number that it begins with."""
+    out = bytearray(_INT16.pack(begin))
+    encode_message = _encoders.get((message.__class__, version))
+    if encode_message is None:
+        sequence = ((message.__class__, version),)
+        encode_message = _encoders[sequence[0]] = codec.encoder_of(sequence)
+    try:
+        encode_message(message, out)
+    except FAILURES as error:
+        raise codec.explain_encoding(((message.__class__, version),), (message,)) from error
+    return bytes(out)
 
 
 def decode(key: Buffer, value: Buffer | None) -> LogRecord | None:

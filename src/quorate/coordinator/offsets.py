@@ -8,10 +8,10 @@ all. A partition that is refused, because of its metadata, is refused alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, Protocol
 
 from quorate.coordinator.committed_offsets import Committed, CommittedOffsets
-from quorate.coordinator.effects import Producer
+from quorate.coordinator.effects import LogRecord, Producer
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from quorate.coordinator.step import Step
 from quorate.protocol.api.groups import (
@@ -28,7 +28,6 @@ from quorate.protocol.errors import ErrorCode
 __all__ = [
     "Judge",
     "answer_one_group",
-    "anything",
     "commit",
     "commit_in_transaction",
     "delete",
@@ -47,82 +46,73 @@ Judge = Callable[[str, int], ErrorCode]
 """Says of a partition, by its topic and number, whether it may be committed."""
 
 
-def anything(_topic: str, _partition: int) -> ErrorCode:
-    """Every partition may be committed."""
-    return ErrorCode.NONE
-
-
-def commit(request: OffsetCommitRequest, judge: Judge, step: Step) -> OffsetCommitResponse:
+def commit(request: OffsetCommitRequest, judge: Judge | None, step: Step) -> OffsetCommitResponse:
     """v2 to v4 could say for how long offsets are to be kept."""
     retention_ms = request.retention_time_ms
     expire_ms = -1 if retention_ms == _NO_RETENTION else step.wall_ms + retention_ms
     answered = OffsetCommitResponse.Topic
     topics = []
     for topic in request.topics:
-        partitions = []
-        for partition in topic.partitions:
-            code = judge(topic.name, partition.partition_index) or _write_commit(
-                step,
-                OffsetCommitKey(
-                    group=request.group_id, topic=topic.name, partition=partition.partition_index
-                ),
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata,
-                expire_ms,
-            )
-            partitions.append(answered.Partition(partition_index=partition.partition_index, error_code=code))
+        codes = _write_commits(step, request.group_id, topic.name, topic.partitions, judge, expire_ms)
+        partitions = [answered.Partition(partition_index=one, error_code=code) for one, code in codes]
         topics.append(answered(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
     return OffsetCommitResponse(topics=topics)
 
 
 def commit_in_transaction(
-    request: TxnOffsetCommitRequest, judge: Judge, step: Step
+    request: TxnOffsetCommitRequest, judge: Judge | None, step: Step
 ) -> TxnOffsetCommitResponse:
     """The same records, as part of a producer's transaction."""
     answered = TxnOffsetCommitResponse.Topic
     topics = []
     for topic in request.topics:
-        partitions = []
-        for partition in topic.partitions:
-            code = judge(topic.name, partition.partition_index) or _write_commit(
-                step,
-                OffsetCommitKey(
-                    group=request.group_id, topic=topic.name, partition=partition.partition_index
-                ),
-                partition.committed_offset,
-                partition.committed_leader_epoch,
-                partition.committed_metadata,
-                -1,
-            )
-            partitions.append(answered.Partition(partition_index=partition.partition_index, error_code=code))
+        codes = _write_commits(step, request.group_id, topic.name, topic.partitions, judge, -1)
+        partitions = [answered.Partition(partition_index=one, error_code=code) for one, code in codes]
         topics.append(answered(name=topic.name, partitions=partitions))
     step.write_for(Producer(request.producer_id, request.producer_epoch))
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
 
-def _write_commit(
-    step: Step, key: OffsetCommitKey, offset: int, leader_epoch: int, metadata: str | None, expire_ms: int
-) -> ErrorCode:
+class _Commit(Protocol):
+    """A partition of either request."""
+
+    partition_index: int
+    committed_offset: int
+    committed_leader_epoch: int
+    committed_metadata: str | None
+
+
+def _write_commits(
+    step: Step, group_id: str, topic: str, commits: Iterable[_Commit], judge: Judge | None, expire_ms: int
+) -> list[tuple[int, ErrorCode]]:
+    """Writes what may be committed. What each partition is answered."""
+    wall_ms, write = step.wall_ms, step.records.append
+    characters_max = step.settings.offset_metadata_max_bytes
+    codes = []
+    for one in commits:
+        partition, metadata = one.partition_index, one.committed_metadata or ""
+        code = ErrorCode.NONE if judge is None else judge(topic, partition)
+        if metadata and _is_longer(metadata, characters_max):
+            code = code or ErrorCode.OFFSET_METADATA_TOO_LARGE
+        codes.append((partition, code))
+        if code is ErrorCode.NONE:
+            value = OffsetCommitValue(
+                offset=one.committed_offset,
+                leader_epoch=one.committed_leader_epoch,
+                metadata=metadata,
+                commit_timestamp=wall_ms,
+                expire_timestamp=expire_ms,
+            )
+            write(LogRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value))
+    return codes
+
+
+def _is_longer(metadata: str, characters_max: int) -> bool:
     """The limit is called one of bytes, and counts characters, as Java does: UTF-16 code units."""
-    limit = step.settings.offset_metadata_max_bytes
-    if (
-        metadata
-        and 2 * len(metadata) > limit
-        and len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * limit
-    ):
-        return ErrorCode.OFFSET_METADATA_TOO_LARGE
-    step.write(
-        key,
-        OffsetCommitValue(
-            offset=offset,
-            leader_epoch=leader_epoch,
-            metadata=metadata or "",
-            commit_timestamp=step.wall_ms,
-            expire_timestamp=expire_ms,
-        ),
+    return (
+        2 * len(metadata) > characters_max
+        and len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * characters_max
     )
-    return ErrorCode.NONE
 
 
 # Fetch

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from quorate.coordinator.classic_answers import join_refused, sync_refused
 from quorate.coordinator.classic_groups import ClassicGroups
@@ -43,7 +44,6 @@ from quorate.coordinator.group_records import (
     GroupMetadataKey,
     GroupMetadataValue,
     OffsetCommitKey,
-    OffsetCommitValue,
 )
 from quorate.coordinator.refusals import refused, storage_error
 from quorate.coordinator.settings import GroupSettings
@@ -113,11 +113,19 @@ class GroupShard:
         A record of a transactional batch comes with its producer's id, and counts once its transaction is
         committed. Records of kinds that are not known must not be given (`log_format.decode` returns None).
         """
+        if record.key.__class__ is OffsetCommitKey:  # nearly every record
+            self._apply_offset(record.key, record.value, offset, producer_id)
+        else:
+            self._apply_group(record)
+        self._offsets.appended()
+
+    def _apply_offset(self, key: Any, value: Any, offset: int, producer_id: int) -> None:
+        self._offsets.committed.apply(key, value, offset, producer_id)
+        if self._is_loaded and value is not None:
+            self._add_simple(key.group)
+
+    def _apply_group(self, record: LogRecord) -> None:
         match record.key, record.value:
-            case OffsetCommitKey() as key, (OffsetCommitValue() | None) as value:
-                self._offsets.committed.apply(key, value, offset, producer_id)
-                if self._is_loaded and value is not None:
-                    self._add_simple(key.group)
             case GroupMetadataKey() as key, (GroupMetadataValue() | None) as value:
                 if self._is_loaded:
                     self._classic.apply(key, value, self._step(self._moment))
@@ -127,7 +135,6 @@ class GroupShard:
                 self._consumer.apply(record)
             case _:
                 raise AssertionError(f"not a record of a group: {record.key}")
-        self._offsets.appended()
 
     def commit_transaction(self, producer_id: int) -> None:
         """The log has a COMMIT marker of this producer."""
@@ -277,7 +284,9 @@ class GroupShard:
         group = self._classic.get(request.group_id)
         return (
             group is not None
-            and group.is_still_here(request, self._deadlines, now_ms)
+            and group.hears(
+                request.member_id, request.generation_id, request.group_instance_id, self._deadlines, now_ms
+            )
             and self._consumer.get(request.group_id) is None
         )
 

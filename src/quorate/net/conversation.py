@@ -32,6 +32,7 @@ from collections.abc import Sized
 from typing import TYPE_CHECKING, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
+from quorate.net.eventual import Pending, pending
 from quorate.net.file_sending import BUFFERS, FileSender, UnreadableRangeError, is_range, without_ranges
 from quorate.net.framing import JOINED_BYTES_MAX, Frame, FrameReader, joined, request_in, write_parts
 from quorate.net.paced_sending import PacedSender
@@ -114,7 +115,7 @@ class Conversation(asyncio.BufferedProtocol):
         # When those of them arrived that could not be served at once.
         self._queued_at: deque[float] = deque()
         # The answer that is waited for, and the header of its request.
-        self._running: asyncio.Future[Answer] | None = None
+        self._running: Pending[Answer] | None = None
         self._header: RequestHeader | None = None
         self._running_bytes = 0
         # Answers that have not been handed to the transport.
@@ -431,7 +432,7 @@ class Conversation(asyncio.BufferedProtocol):
             if isinstance(answer, (Response, NoResponse)):
                 self._check_and_answer(header, answer)
                 return
-            self._running = asyncio.ensure_future(answer)
+            self._running = pending(answer)
             self._running_bytes = end - begin
         except Exception as error:
             self._fail(header, error)
@@ -439,7 +440,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._header = header
         self._running.add_done_callback(self._finished)
 
-    def _finished(self, running: asyncio.Future[Answer]) -> None:
+    def _finished(self, running: Pending[Answer]) -> None:
         """The handler that was waited for has ended."""
         header = self._header
         assert header is not None

@@ -18,6 +18,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from quorate.net.eventual import Pending, pending
 from quorate.net.routes import Answer, Handler, NoResponse, RequestContext, RouteTable
 from quorate.protocol.api import request_class
 from quorate.protocol.api.connection import RequestHeader
@@ -211,7 +212,7 @@ def _measured(
         times.waited_ms = 0.0
         parked = clock()
 
-        def answered(running: asyncio.Future[Answer]) -> None:
+        def answered(running: Pending[Answer]) -> None:
             """Something that was waited for is there; unless it was given up, or has failed."""
             if running.cancelled() or running.exception() is not None:
                 return
@@ -221,7 +222,7 @@ def _measured(
             if settle is not None:
                 settle(context, header, request, running.result(), local_ms)
 
-        running = asyncio.ensure_future(answer)
+        running: Pending[Answer] = pending(answer)
         running.add_done_callback(answered)  # before the connection hears of it, which has yet to ask
         return running
 

@@ -415,6 +415,9 @@ def build_encoded(
     leader_epoch: int,
     timestamp: int,
     codec: Codec = Codec.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    is_transactional: bool = False,
 ) -> bytearray:
     """A batch of records that are encoded already, all of the same time, their offsets 0, 1, 2, ... from its
     base: however many there are, it costs a header, a checksum and their compression.
@@ -427,12 +430,13 @@ def build_encoded(
     assert count > 0, "a batch has records"
     section = compress(codec, section)
     length = _LENGTH_MIN + len(section)
-    none = NO_PRODUCER_ID, -1, -1
-    places = base_offset, length, leader_epoch, _MAGIC, 0, codec, count - 1
+    attributes = codec | (_TRANSACTIONAL if is_transactional else 0)
+    producer = producer_id, producer_epoch, -1
+    places = base_offset, length, leader_epoch, _MAGIC, 0, attributes, count - 1
     out = bytearray(_HEADER.size + len(section))
-    _HEADER.pack_into(out, 0, *places, timestamp, timestamp, *none, count)
+    _HEADER.pack_into(out, 0, *places, timestamp, timestamp, *producer, count)
     out[HEADER_BYTES:] = section
-    _CRC_AND_ATTRIBUTES.pack_into(out, 17, crc32c(memoryview(out)[_CHECKED_FROM:]), codec)
+    _CRC_AND_ATTRIBUTES.pack_into(out, 17, crc32c(memoryview(out)[_CHECKED_FROM:]), attributes)
     return out
 
 

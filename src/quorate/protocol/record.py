@@ -13,7 +13,15 @@ from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError, read_uvarint, uvarint
 
-__all__ = ["RECORD_BYTES_MIN", "Record", "encode_record", "read_headers", "read_record", "skip_headers"]
+__all__ = [
+    "RECORD_BYTES_MIN",
+    "Record",
+    "encode_plain_record",
+    "encode_record",
+    "read_headers",
+    "read_record",
+    "skip_headers",
+]
 
 # Length, attributes, timestamp, offset, key, value and headers: a byte each.
 RECORD_BYTES_MIN: Final = 7
@@ -55,6 +63,21 @@ def encode_record(record: Record, base_offset: int, base_timestamp: int) -> byte
         fields.append(_nullable(key.encode("utf-8", "surrogateescape")))
         fields.append(_nullable(value))
     body = b"".join(fields)
+    return uvarint(len(body) << 1) + body
+
+
+def encode_plain_record(offset_delta: int, key: Buffer, value: Buffer | None) -> bytes:
+    """The bytes of a record without headers that has the time of its batch: what coordinators write.
+
+    >>> encode_plain_record(3, b"key", b"value") == encode_record(Record(3, 7, b"key", b"value"), 0, 7)
+    True
+    """
+    if value is None:
+        parts = [b"\x00\x00", uvarint(offset_delta << 1), uvarint(len(key) << 1), key, b"\x01\x00"]
+    else:
+        size = uvarint(len(value) << 1)
+        parts = [b"\x00\x00", uvarint(offset_delta << 1), uvarint(len(key) << 1), key, size, value, b"\x00"]
+    body = b"".join(parts)
     return uvarint(len(body) << 1) + body
 
 

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
+from quorate.broker.coordinators import Hosted
 from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator.effects import Caller
 from quorate.coordinator.offsets import answer_one_group, fetch_one_group
+from quorate.coordinator.shard import GroupShard
 from quorate.net.routes import Answer, RequestContext, Route
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import (
@@ -70,6 +72,10 @@ class GroupOffsets:
         version = header.request_api_version
         if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, request.group_id):
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if version < _TOPIC_IDS_SINCE and self._is_known(context, request.topics):
+            hosted = self._groups.active(request.group_id)
+            if hosted is not None:
+                return _commit_to(hosted, context, version, request)
         ids = self._name_topics(request.topics) if version >= _TOPIC_IDS_SINCE else {}
         kept, refused = [], []
         for topic in request.topics:
@@ -86,11 +92,7 @@ class GroupOffsets:
         except ApiError as error:
             answer = refuse(request, version, error.code)
             return _with_refused_commits(answer, refused, ids)
-        shard, caller = hosted.shard, caller_of(context, version)
-        answered = hosted.ask(
-            lambda ticket, moment: shard.offset_commit(ticket, request, caller, moment),
-            lambda code: refuse(request, version, code),
-        )
+        answered = _commit_to(hosted, context, version, request)
         if not refused and not ids:
             return answered
         return _then(answered, lambda answer: _with_refused_commits(answer, refused, ids))
@@ -224,6 +226,22 @@ class GroupOffsets:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.NONE
 
+    def _is_known(self, context: RequestContext, topics: Sequence[OffsetCommitRequest.Topic]) -> bool:
+        """Whether all that a commit names exists and is the asker's, as it is nearly always."""
+        broker = self._broker
+        image = broker.image
+        for topic in topics:
+            known = image.topics.by_name.get(topic.name)
+            if known is None or not broker.authorize(context, Operation.READ, ResourceKind.TOPIC, topic.name):
+                return False
+            number = image.partitions.count_of(known.slot)
+            for one in topic.partitions:
+                if not 0 <= one.partition_index < number:
+                    return False
+            if not topic.partitions:
+                return False
+        return bool(topics)
+
     def _known_partitions(
         self, context: RequestContext, topic: Any, operation: int
     ) -> tuple[list[Any], list[_Refused]]:
@@ -241,6 +259,16 @@ class GroupOffsets:
             topic_id = getattr(topic, "topic_id", Uuid(bytes(16)))
             refused.append(_Refused(topic.name, topic_id, one.partition_index, why))
         return kept, refused
+
+
+def _commit_to(
+    hosted: Hosted[GroupShard], context: RequestContext, version: int, request: OffsetCommitRequest
+) -> Answer | Awaitable[Answer]:
+    shard, caller = hosted.shard, caller_of(context, version)
+    return hosted.ask(
+        lambda ticket, moment: shard.offset_commit(ticket, request, caller, moment),
+        lambda code: refuse(request, version, code),
+    )
 
 
 def _with_refused_commits(

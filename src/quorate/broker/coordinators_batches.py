@@ -1,0 +1,86 @@
+"""What a coordinator has decided and not yet written, and what it has written that is not yet committed.
+
+All that is decided in one turn of the loop is one batch of the log, however many requests led to it: it costs
+one write, and one wait. Records are encoded as they come, so that nothing is left to do for each of them when
+the batch is written, and the answers of a whole batch are held as one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from quorate.coordinator.effects import Effects, Producer
+from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, build_encoded
+from quorate.protocol.record import encode_plain_record
+from quorate.protocol.types import Buffer
+
+__all__ = ["Encoded", "Held", "OpenBatch", "size_of"]
+
+Encoded = Sequence[tuple[Buffer, Buffer | None]]
+"""Keys and values of records."""
+
+_RECORD_OVERHEAD_BYTES: Final = 32  # of one record in a batch, at most
+_NOBODY: Final = Producer(NO_PRODUCER_ID, -1)
+
+
+def size_of(encoded: Encoded) -> int:
+    """The bytes that records take in a batch, at most.
+
+    >>> size_of([(b"key", b"value"), (b"key", None)])
+    75
+    """
+    size_bytes = _RECORD_OVERHEAD_BYTES * len(encoded)
+    for key, value in encoded:
+        size_bytes += len(key) if value is None else len(key) + len(value)
+    return size_bytes
+
+
+class Held(NamedTuple):
+    """Steps whose answers wait until what they have written, or rest on, is committed."""
+
+    last_offset: int
+    deadline_ms: float
+    steps: list[Effects]
+
+
+class OpenBatch:
+    """The records of the steps of one turn of the loop. All have the time of the first."""
+
+    __slots__ = ("_sections", "_wall_ms", "producer", "size_bytes", "steps")
+
+    def __init__(self, producer: Producer | None, wall_ms: int) -> None:
+        self.producer = producer
+        self.steps: list[Effects] = []
+        self.size_bytes = HEADER_BYTES
+        self._sections: list[bytes] = []
+        self._wall_ms = wall_ms
+
+    def __len__(self) -> int:
+        """How many records there are."""
+        return len(self._sections)
+
+    def takes(self, producer: Producer | None, size_bytes: int, limit_bytes: int) -> bool:
+        """Whether so many bytes more, of this producer, can be part of it."""
+        return self.producer == producer and self.size_bytes + size_bytes <= limit_bytes
+
+    def add(self, step: Effects, encoded: Encoded, size_bytes: int) -> None:
+        sections = self._sections
+        for key, value in encoded:
+            sections.append(encode_plain_record(len(sections), key, value))
+        self.size_bytes += size_bytes
+        self.steps.append(step)
+
+    def build(self) -> bytearray:
+        """The batch, as it is appended."""
+        producer = self.producer or _NOBODY
+        return build_encoded(
+            b"".join(self._sections),
+            len(self._sections),
+            base_offset=0,
+            leader_epoch=-1,
+            timestamp=self._wall_ms,
+            producer_id=producer.id,
+            producer_epoch=producer.epoch,
+            is_transactional=self.producer is not None,
+        )

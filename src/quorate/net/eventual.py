@@ -1,0 +1,108 @@
+"""An answer that somebody will give, for whoever is to be told of it.
+
+A handler whose answer has to wait returns something that can be awaited. A future of asyncio is more than
+that takes: whoever waits for it is told in the next turn of the loop, so that all answers of a turn leave
+together, after all that has arrived was read. Clients with many requests under way then have nothing to do
+while the server works, and the other way round. An `Eventual` tells its listeners at once.
+
+Whoever gives the answer is called back into from there, and must be in order when it does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Generator
+from typing import Any, Generic, Protocol, TypeVar, cast
+
+__all__ = ["Eventual", "Pending", "pending"]
+
+T = TypeVar("T")
+
+
+class Pending(Protocol[T]):
+    """What futures of asyncio and `Eventual` have in common."""
+
+    def done(self) -> bool: ...
+    def cancelled(self) -> bool: ...
+    def cancel(self) -> bool: ...
+    def result(self) -> T: ...
+    def exception(self) -> BaseException | None: ...
+    def add_done_callback(self, listener: Callable[[Any], object], /) -> None: ...
+
+
+class Eventual(Generic[T]):
+    """Something that will be there, and cannot fail.
+
+    >>> answer = Eventual()
+    >>> answer.add_done_callback(lambda one: print("here it is:", one.result()))
+    >>> answer.set_result(42)
+    here it is: 42
+    """
+
+    __slots__ = ("_is_cancelled", "_is_done", "_listeners", "_value")
+
+    def __init__(self) -> None:
+        self._listeners: list[Callable[[Eventual[T]], object]] = []
+        self._value: T | None = None
+        self._is_done = self._is_cancelled = False
+
+    def set_result(self, value: T) -> None:
+        assert not self._is_done, "an answer is given once"
+        self._value = value
+        self._tell()
+
+    def cancel(self) -> bool:
+        """Nobody waits for it any more."""
+        if self._is_done:
+            return False
+        self._is_cancelled = True
+        self._tell()
+        return True
+
+    def _tell(self) -> None:
+        self._is_done = True
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener(self)
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def cancelled(self) -> bool:
+        return self._is_cancelled
+
+    def exception(self) -> None:
+        return None
+
+    def result(self) -> T:
+        assert self._is_done
+        if self._is_cancelled:
+            raise asyncio.CancelledError
+        return cast("T", self._value)
+
+    def add_done_callback(self, listener: Callable[[Eventual[T]], object], /) -> None:
+        """Told in the order in which they came; at once, if it is there."""
+        if self._is_done:
+            listener(self)
+        else:
+            self._listeners.append(listener)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """A task goes on in a turn of its own, as with any future."""
+        if not self._is_done:
+            future = asyncio.get_running_loop().create_future()
+
+            def go_on(_: Eventual[T]) -> None:
+                if not future.done():
+                    future.set_result(None)
+
+            self.add_done_callback(go_on)
+            yield from future
+        return self.result()
+
+
+def pending(answer: Awaitable[T]) -> Pending[T]:
+    """An answer that has to be waited for, as something that tells when it is there."""
+    if answer.__class__ is Eventual:
+        return cast("Eventual[T]", answer)
+    return cast("Pending[T]", asyncio.ensure_future(answer))
