@@ -7,13 +7,14 @@ have too much or too little are looked at partition by partition, and all others
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from quorate.coordinator.assignor_specs import MemberSpec, claims_of
-from quorate.coordinator.consumer_members import Partitions
+from quorate.coordinator.consumer_members import NO_PARTITIONS, Partitions
+from quorate.coordinator.consumer_targets import Targets
 from quorate.protocol.types import Uuid
 
-__all__ = ["assign_same"]
+__all__ = ["assign_same", "reassign_same"]
 
 Taken = dict[Uuid, set[int]]
 
@@ -33,21 +34,62 @@ def assign_same(
     )
     kept, taken = _kept(members, topic_ids, partition_counts)
     sizes = {member_id: sum(map(len, held.values())) for member_id, held in kept.items()}
-    least, extra = divmod(sum(partition_counts[topic_id] for topic_id in topic_ids), len(kept))
+    return {**kept, **_changes(kept, sizes, taken, topic_ids, partition_counts)}
+
+
+def reassign_same(
+    targets: Targets,
+    member_ids: Iterable[str],
+    topic_ids: Iterable[Uuid],
+    partition_counts: Mapping[Uuid, int],
+) -> dict[str, Partitions] | None:
+    """What `assign_same` says of these members that is not their target already. None if targets are not what
+    it left behind, so that it has to look at each of them: one has what another has, or what there is not.
+    """
+    wanted = sorted(topic_id for topic_id in topic_ids if topic_id in partition_counts)
+    claimed = targets.claimed
+    if targets.is_disputed or not claimed.keys() <= set(wanted):
+        return None
+    for topic_id, partitions in claimed.items():
+        if not 0 <= min(partitions) <= max(partitions) < partition_counts[topic_id]:
+            return None
+    known = targets.sizes
+    sizes = {member_id: known.get(member_id, 0) for member_id in sorted(member_ids)}
+    if not known.keys() <= sizes.keys():
+        return None
+    changed = _changes(targets.by_member, sizes, claimed, wanted, partition_counts)
+    if len(known) < len(sizes):
+        for member_id in sizes.keys() - known.keys():
+            changed.setdefault(member_id, {})
+    return changed
+
+
+def _changes(
+    held_by: Mapping[str, Partitions],
+    sizes: Mapping[str, int],
+    taken: Mapping[Uuid, Collection[int]],
+    topic_ids: Iterable[Uuid],
+    partition_counts: Mapping[Uuid, int],
+) -> dict[str, Partitions]:
+    """Who gets something else than it has. `sizes` has all members, in the order of their ids."""
+    topic_ids = list(topic_ids)
+    if not sizes:
+        return {}
+    least, extra = divmod(sum(partition_counts[topic_id] for topic_id in topic_ids), len(sizes))
     favoured = set(_favoured(sizes, least, extra))
     free = [
         (topic_id, partition)
         for topic_id in topic_ids
-        if len(taken[topic_id]) < partition_counts[topic_id]
+        if len(taken.get(topic_id, ())) < partition_counts[topic_id]
         for partition in range(partition_counts[topic_id])
-        if partition not in taken[topic_id]
+        if partition not in taken.get(topic_id, ())
     ]
     changed: dict[str, dict[Uuid, list[int]]] = {}
     rooms: deque[tuple[str, int]] = deque()
     for member_id, size in sizes.items():
         room = least - size + (member_id in favoured)
         if room:
-            held = kept[member_id]
+            held = held_by.get(member_id, NO_PARTITIONS)
             changed[member_id] = claim = {topic_id: sorted(held[topic_id]) for topic_id in sorted(held)}
             if room > 0:
                 rooms.append((member_id, room))
@@ -58,9 +100,10 @@ def assign_same(
         changed[member_id].setdefault(topic_id, []).append(partition)
         if room > 1:
             rooms.append((member_id, room - 1))
-    for member_id, claim in changed.items():
-        kept[member_id] = {topic_id: frozenset(partitions) for topic_id, partitions in claim.items()}
-    return kept
+    return {
+        member_id: {topic_id: frozenset(partitions) for topic_id, partitions in claim.items()}
+        for member_id, claim in changed.items()
+    }
 
 
 def _kept(

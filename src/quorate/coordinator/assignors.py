@@ -21,7 +21,7 @@ from quorate.coordinator.assignor_uniform import assign_same
 from quorate.coordinator.consumer_members import Partitions
 from quorate.protocol.types import Uuid
 
-__all__ = ["ASSIGNORS", "MemberSpec", "assign_range", "assign_uniform"]
+__all__ = ["ASSIGNORS", "UNIFORM", "MemberSpec", "assign_range", "assign_uniform"]
 
 
 def assign_uniform(
@@ -36,5 +36,6 @@ def assign_uniform(
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[Uuid, int]], dict[str, Partitions]]
 
-ASSIGNORS: Final[Mapping[str, Assignor]] = {"uniform": assign_uniform, "range": assign_range}
+UNIFORM: Final = "uniform"
+ASSIGNORS: Final[Mapping[str, Assignor]] = {UNIFORM: assign_uniform, "range": assign_range}
 """By the names that clients and the configuration use."""

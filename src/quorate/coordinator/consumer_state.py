@@ -8,9 +8,9 @@ members.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from quorate.coordinator.consumer_members import (
     NO_PARTITIONS,
@@ -23,6 +23,7 @@ from quorate.coordinator.consumer_members import (
     with_metadata,
     without_assignment,
 )
+from quorate.coordinator.consumer_targets import Targets
 from quorate.coordinator.effects import LogRecord
 from quorate.coordinator.group_records import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -44,6 +45,8 @@ from quorate.protocol.types import Uuid
 from quorate.values import dataclass
 
 __all__ = ["INITIAL_EPOCH", "ConsumerGroupState", "GroupPhase", "ResolvedRegex"]
+
+Counted = TypeVar("Counted", bound=Hashable)
 
 INITIAL_EPOCH: Final = 1
 """Of a group of which nothing is known: the first change makes it 2. Targets begin at 0."""
@@ -87,6 +90,7 @@ class ConsumerGroupState:
         "regex_counts",
         "regexes",
         "static",
+        "subscription_counts",
         "target_epoch",
         "target_wall_ms",
         "targets",
@@ -104,11 +108,12 @@ class ConsumerGroupState:
         self.has_partition_metadata = False
         self.members: dict[str, Member] = {}
         self.static: dict[str, str] = {}  # member ids by instance id
-        self.targets: dict[str, Partitions] = {}
+        self.targets = Targets()
         self.regexes: dict[str, ResolvedRegex] = {}
         self._owners: dict[Uuid, dict[int, str]] = {}
         self.name_counts: Counter[str] = Counter()
         self.regex_counts: Counter[str] = Counter()
+        self.subscription_counts: Counter[tuple[frozenset[str], str | None]] = Counter()
         self.assignor_counts: Counter[str] = Counter()
         self.classic_count = 0
         self.classic_protocol_counts: Counter[str] = Counter()
@@ -154,9 +159,9 @@ class ConsumerGroupState:
         value: ConsumerGroupTargetAssignmentMemberValue | None,
     ) -> None:
         if value is None:
-            self.targets.pop(key.member_id, None)
+            self.targets.drop(key.member_id)
         else:
-            self.targets[key.member_id] = partitions_of(value.topic_partitions)
+            self.targets.put(key.member_id, partitions_of(value.topic_partitions))
 
     def _apply_current(
         self,
@@ -181,10 +186,12 @@ class ConsumerGroupState:
     # What follows from the members
 
     def _replace(self, old: Member | None, new: Member | None) -> None:
-        if old is not None:
-            self._count(old, -1)
+        if old is None or new is None or not _says_the_same(old, new):
+            if old is not None:
+                self._count(old, -1)
+            if new is not None:
+                self._count(new, 1)
         if new is not None:
-            self._count(new, 1)
             self.members[new.member_id] = new
             if new.instance_id is not None:
                 self.static[new.instance_id] = new.member_id
@@ -200,6 +207,7 @@ class ConsumerGroupState:
             self._own(new.member_id, new.pending_revocation)
 
     def _count(self, member: Member, change: int) -> None:
+        _bump(self.subscription_counts, (member.topic_names, member.regex), change)
         for name in member.topic_names:
             _bump(self.name_counts, name, change)
         if member.regex is not None:
@@ -322,7 +330,17 @@ class ConsumerGroupState:
         return max(regex.wall_ms for regex in resolved), min(regex.version for regex in resolved)
 
 
-def _bump(counts: Counter[str], name: str, change: int) -> None:
+def _says_the_same(one: Member, other: Member) -> bool:
+    """As far as members are counted by it. A step towards the target leaves these what they are."""
+    return (
+        one.topic_names is other.topic_names
+        and one.topic_regex is other.topic_regex
+        and one.server_assignor is other.server_assignor
+        and one.classic is other.classic
+    )
+
+
+def _bump(counts: Counter[Counted], name: Counted, change: int) -> None:
     counts[name] += change
     if not counts[name]:
         del counts[name]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorate.coordinator import consumer_records as records
-from quorate.coordinator.assignors import ASSIGNORS, MemberSpec
+from quorate.coordinator.assignor_uniform import reassign_same
+from quorate.coordinator.assignors import ASSIGNORS, UNIFORM, MemberSpec
 from quorate.coordinator.consumer_members import Member, Partitions
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.effects import LogRecord
@@ -58,6 +59,49 @@ def compute_target(
 ) -> TargetAssignment:
     """The target at `epoch`, with one member as it is about to be. If that one takes the place of a static
     member, it stands for it in every respect."""
+    changed = None
+    if assignor == UNIFORM:
+        changed = _reassigned(state, heard, subscriptions, topics)
+    if changed is None:
+        changed = _assigned(state, heard, subscriptions, topics, assignor)
+    targets = state.targets
+    written = [
+        records.target_assignment(state.group_id, member_id, changed[member_id])
+        for member_id in sorted(changed)
+        if targets.get(member_id) != changed[member_id]
+    ]
+    written.append(records.target_epoch(state.group_id, epoch, wall_ms))
+    found = changed.get(heard.member_id)
+    return TargetAssignment(epoch, state.target_of(heard) if found is None else found, written)
+
+
+def _reassigned(
+    state: ConsumerGroupState, heard: Member, subscriptions: Subscriptions, topics: TopicsView
+) -> dict[str, Partitions] | None:
+    """What changes where all want the same, without looking at each. None if that is not so, or if somebody's
+    place is taken."""
+    counts = state.subscription_counts
+    before = state.members.get(heard.member_id)
+    others = len(state.members) - (before is not None)
+    same = counts[(heard.topic_names, heard.regex)]
+    if before is not None and (before.topic_names, before.regex) == (heard.topic_names, heard.regex):
+        same -= 1
+    is_return = heard.instance_id is not None and (
+        state.static.get(heard.instance_id, heard.member_id) != heard.member_id
+    )
+    if same != others or is_return:
+        return None
+    topic_ids = subscriptions.of(heard)
+    found = map(topics.by_id, topic_ids)
+    sizes = {topic.id: topic.partition_count for topic in found if topic is not None}
+    member_ids = state.members.keys() if before is not None else [*state.members, heard.member_id]
+    return reassign_same(state.targets, member_ids, topic_ids, sizes)
+
+
+def _assigned(
+    state: ConsumerGroupState, heard: Member, subscriptions: Subscriptions, topics: TopicsView, assignor: str
+) -> dict[str, Partitions]:
+    """The targets of all members."""
     members = dict(state.members)
     replaced = state.static.get(heard.instance_id) if heard.instance_id is not None else None
     if replaced is not None:
@@ -67,15 +111,7 @@ def compute_target(
         member_id: MemberSpec(subscriptions.of(member), state.target_of(member), member.instance_id)
         for member_id, member in members.items()
     }
-    counts = _partition_counts(specs, topics)
-    target = ASSIGNORS[assignor](specs, counts)
-    written = [
-        records.target_assignment(state.group_id, member_id, target[member_id])
-        for member_id in sorted(target)
-        if (before := state.targets.get(member_id)) is not target[member_id] and before != target[member_id]
-    ]
-    written.append(records.target_epoch(state.group_id, epoch, wall_ms))
-    return TargetAssignment(epoch, target[heard.member_id], written)
+    return ASSIGNORS[assignor](specs, _partition_counts(specs, topics))
 
 
 def _partition_counts(specs: Mapping[str, MemberSpec], topics: TopicsView) -> dict[Uuid, int]:
