@@ -28,7 +28,7 @@ class Partition:
         leading = SimpleNamespace(
             leader_epoch=epoch, high_watermark=committed, epoch_start_offset=start, isr=tuple(isr)
         )
-        self.checks.look(SimpleNamespace(leading=leading, key=KEY, broker_id=broker_id))
+        self.checks.look(SimpleNamespace(key=KEY, broker_id=broker_id), leading)
 
     def controller_says(self, isr):
         self.checks.in_sync(KEY.topic_id, KEY.partition_id, frozenset(isr))

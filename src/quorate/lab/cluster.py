@@ -58,6 +58,10 @@ GROUPS: Final = {"classic": GroupProtocol.CLASSIC, "consumer": GroupProtocol.CON
 IN_SYNC_MIN: Final = 2
 START_NS: Final = 60 * SECOND
 RECOVERY_NS: Final = 180 * SECOND
+_WATCHED: Final = (
+    *((TOPIC, partition) for partition in range(PARTITIONS)),
+    *((OFFSETS, partition) for partition in range(OFFSETS_PARTITIONS)),
+)
 
 _SETTINGS: Final = {
     "controller.listener.names": "CONTROLLER",
@@ -76,7 +80,7 @@ _BROKER_SETTINGS: Final = {
     "replica.fetch.wait.max.ms": "300",
     "replica.fetch.backoff.ms": "100",
     "replica.socket.timeout.ms": "2000",
-    "replica.high.watermark.checkpoint.interval.ms": "700",
+    "replica.high.watermark.checkpoint.interval.ms": "2000",
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "offsets.topic.replication.factor": "3",
     "group.initial.rebalance.delay.ms": "300",
@@ -326,13 +330,12 @@ class ClusterRun:
         broker = node.broker
         if broker is None or broker.replicas is None:
             return
-        for topic, count in ((TOPIC, PARTITIONS), (OFFSETS, OFFSETS_PARTITIONS)):
-            for partition in range(count):
-                replica = broker.replicas.named(topic, partition)
-                if replica is not None:
-                    self.replication.look(replica)
-                    if topic == OFFSETS:
-                        self._read_groups(name, replica)
+        for topic, partition in _WATCHED:
+            replica = broker.replicas.named(topic, partition)
+            if replica is None or replica.leading is None:
+                continue
+            if self.replication.look(replica, replica.leading) and topic == OFFSETS:
+                self._read_groups(name, replica)
 
     def _read_groups(self, name: str, replica: Partition) -> None:
         """What coordinators have written. A disk whose next read fails fails its broker, and not us."""

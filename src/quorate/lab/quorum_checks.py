@@ -17,7 +17,7 @@ from quorate.node.cluster_state import ClusterState
 from quorate.node.node import Node
 from quorate.protocol import batch as batches
 from quorate.protocol.types import Buffer
-from quorate.raft.state import Leader
+from quorate.raft.state import Leader, Role
 
 __all__ = ["QuorumChecks", "WatchedState"]
 
@@ -40,6 +40,7 @@ class QuorumChecks:
         self._stored_epochs: dict[str, int] = {}
         self._high_watermarks: dict[str, tuple[Node, int]] = {}
         self._committed_end = 0
+        self._seen: dict[str, tuple[Node, Role, int, int | None]] = {}
 
     def look(self, name: str, node: Node) -> None:
         """After a step of a node."""
@@ -49,6 +50,10 @@ class QuorumChecks:
         self.checks += 1
         quorum = replica.quorum
         stored = replica.log.election_state.epoch
+        now = node, quorum.role, stored, quorum.high_watermark
+        if self._seen.get(name) == now:
+            return  # nearly every step changes nothing here
+        self._seen[name] = now
         if stored < self._stored_epochs.get(name, 0):
             raise Violation(f"{name} went back from epoch {self._stored_epochs[name]} to {stored}")
         self._stored_epochs[name] = stored
@@ -60,6 +65,7 @@ class QuorumChecks:
     def forget(self, name: str) -> None:
         """A machine has got an empty disk."""
         self._stored_epochs.pop(name, None)
+        self._seen.pop(name, None)
 
     def applied(self, batch: Buffer) -> None:
         """A batch is committed as far as one node knows."""

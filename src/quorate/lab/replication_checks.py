@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import NamedTuple
 
+from quorate.broker.leadership import Leadership
 from quorate.broker.partition import Partition
 from quorate.lab.outcome import Violation
 from quorate.metadata.log_format import decode_record
@@ -68,12 +69,14 @@ class ReplicationChecks:
         self._in_sync_min = in_sync_min
         self._marks: dict[tuple[Uuid, int], _Marks] = {}
         self._high_watermarks: dict[tuple[Uuid, int, int], int] = {}
+        self._seen: dict[tuple[tuple[Uuid, int], int], tuple[Leadership, int, tuple[int, ...]] | None] = {}
 
     def crashed(self, broker_id: int) -> None:
         """A broker may have lost what it had not flushed."""
         for marks in self._marks.values():
             marks.held.pop(broker_id, None)
             marks.crashed[broker_id] = None
+        self._seen.clear()
 
     def committed(self, batch: bytes) -> None:
         """A batch of the metadata log is committed: it may say who is in sync."""
@@ -90,13 +93,13 @@ class ReplicationChecks:
         marks = self._marks.setdefault((topic_id, partition_id), _Marks())
         marks.counted_on = isr if len(isr) >= self._in_sync_min else isr | marks.counted_on
         marks.held = {one: offset for one, offset in marks.held.items() if one in marks.counted_on}
+        self._seen.clear()
 
-    def look(self, replica: Partition) -> None:
-        """After a step of its broker."""
-        leading = replica.leading
-        if leading is None:
-            return
+    def look(self, replica: Partition, leading: Leadership) -> bool:
+        """After a step of the broker that leads here. Whether anything has changed since the last look."""
         self.checks += 1
+        if self._is_as_before(replica, leading):
+            return False
         key = replica.key
         place = key.topic_id, key.partition_id
         at = *place, leading.leader_epoch
@@ -128,6 +131,19 @@ class ReplicationChecks:
             for one in leading.isr:
                 if one not in marks.crashed and one in marks.counted_on:
                     marks.held[one] = high_watermark
+        self._seen[place, replica.broker_id] = (
+            None if marks.crashed else (leading, high_watermark, leading.isr)
+        )
+        return True
+
+    def _is_as_before(self, replica: Partition, leading: Leadership) -> bool:
+        """Nearly every step changes nothing here. Where a crash has to be taken in, all is looked at."""
+        key = replica.key
+        seen = self._seen.get(((key.topic_id, key.partition_id), replica.broker_id))
+        if seen is None:
+            return False
+        before, high_watermark, isr = seen
+        return before is leading and high_watermark == leading.high_watermark and isr is leading.isr
 
     def _begins(self, replica: Partition, epoch: int, start_offset: int, marks: _Marks) -> None:
         """A leader whose log ends below what is committed is excused only if nobody has it any more."""

@@ -85,13 +85,15 @@ class Replica:
             self._tasks = tasks
             tasks.create_task(self._flush())
             await self._perform(self.quorum.start(self.log.election_state, self.now()))
+            due_ms = self.quorum.deadline_ms
             while True:
-                await self._wait()
+                await self._wait_until(due_ms)
                 while self._steps:
                     await self._perform(self._steps.popleft()(self.now()))
-                now = self.now()
-                if self.quorum.deadline_ms <= now.ms:
+                now, due_ms = self.now(), self.quorum.deadline_ms
+                if due_ms <= now.ms:
                     await self._perform(self.quorum.tick(now))
+                    due_ms = self.quorum.deadline_ms
 
     # Inputs
 
@@ -136,10 +138,11 @@ class Replica:
 
     # Effects
 
-    async def _wait(self) -> None:
+    async def _wait_until(self, due_ms: float) -> None:
+        """Until there is something to do, at the latest when something is due."""
         if not self._steps:
             self._wake.clear()
-            delay_ms = self.quorum.deadline_ms - self.now().ms
+            delay_ms = due_ms - self.now().ms
             try:
                 async with asyncio.timeout(max(0.0, delay_ms / 1000) if delay_ms != float("inf") else None):
                     await self._wake.wait()

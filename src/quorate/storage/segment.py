@@ -454,7 +454,8 @@ class Segment:
 
     def _locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after an offset."""
-        start = self._offset_index.look_up(offset).position
+        place = self._newest.place_of(offset)
+        start = self._offset_index.look_up(offset).position if place is None else place.position
         for position, header in headers_from(self._log, start, self._log.size()):
             if header.last_offset >= offset:
                 return position, header
