@@ -16,6 +16,8 @@ from quorate.client.group_offsets import Committed, commit_offsets, committed_of
 from quorate.client.membership import MembershipSettings
 from quorate.client.metadata import TopicPartition
 from quorate.client.producer import Producer
+from quorate.net.connections import Connections
+from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
 from quorate.protocol.errors import ApiError, ErrorCode
 
 PARTITIONS = 4
@@ -58,7 +60,12 @@ class Orders:
         settings = GroupConsumerSettings(
             protocol=protocol,
             membership=MembershipSettings(
-                heartbeat_interval_ms=50, session_timeout_ms=1000, rebalance_timeout_ms=10_000, **membership
+                **{
+                    "heartbeat_interval_ms": 50,
+                    "session_timeout_ms": 1000,
+                    "rebalance_timeout_ms": 10_000,
+                    **membership,
+                }
             ),
         )
         async with (
@@ -117,6 +124,31 @@ async def test_members_share_and_take_over(tmp_path, protocol):
             await topic.send(40)
             assert sorted(await until(lambda seen: len(seen) >= 40, first, second)) == list(range(40))
         await until(lambda _: shares(first), first)
+
+
+@in_loop
+async def test_an_answer_that_gives_partitions_and_is_lost_is_asked_for_again(tmp_path, monkeypatch):
+    """Whoever was told, as far as the coordinator knows, is told only of changes; so it must be asked for
+    everything. One answer to each member is lost: what it must give up, and what it gets."""
+    lost = {}
+
+    async def request_once(self, address, request, *args, **named):
+        answer = await ask(self, address, request, *args, **named)
+        if isinstance(request, ConsumerGroupHeartbeatRequest) and request.rebalance_timeout_ms == -1:
+            given = answer.assignment
+            if given is not None and given.topic_partitions and request.member_id not in lost:
+                lost[request.member_id] = given
+                raise ConnectionError("the answer is lost")
+        return answer
+
+    ask = Connections.request
+    protocol = GroupProtocol.CONSUMER
+    for_ever = {"rebalance_timeout_ms": 3_600_000}  # whoever does not give up what it should keeps it
+    async with orders(tmp_path) as topic, topic.consumer(protocol, **for_ever) as first:
+        await until(lambda _: first.assignment == ALL, first)
+        monkeypatch.setattr(Connections, "request", request_once)
+        async with topic.consumer(protocol, **for_ever) as second:
+            await until(lambda _: len(lost) == 2 and shares(first, second), first, second)
 
 
 @both

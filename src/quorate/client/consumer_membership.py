@@ -95,7 +95,7 @@ class ConsumerMembership:
                     instance_id=self._settings.instance_id,
                 )
                 with contextlib.suppress(ApiError, Unavailable):  # the session will end anyway
-                    await self._ask(request, _LEAVING_MS)
+                    await self._ask(request, timeout_ms=_LEAVING_MS)
 
     # Heartbeats
 
@@ -104,7 +104,15 @@ class ConsumerMembership:
         while True:
             request = self._request(sent)
             try:
-                answer = await self._ask(request, self._settings.session_timeout_ms)
+                try:
+                    answer = await self._ask(request, retries=None if _says_all(request) else 0)
+                except (ApiError, Unavailable) as error:
+                    if _says_all(request) or (isinstance(error, ApiError) and not error.code.retriable):
+                        raise
+                    # It may have been heard, and what we were given told to nobody. Whoever says everything
+                    # is told everything.
+                    request = self._request(None)
+                    answer = await self._ask(request)
                 await self._take(answer)
                 sent = request
                 interval_ms = answer.heartbeat_interval_ms
@@ -175,9 +183,16 @@ class ConsumerMembership:
         self.news.set()
 
     async def _ask(
-        self, request: ConsumerGroupHeartbeatRequest, timeout_ms: float
+        self,
+        request: ConsumerGroupHeartbeatRequest,
+        *,
+        timeout_ms: float | None = None,
+        retries: int | None = None,
     ) -> ConsumerGroupHeartbeatResponse:
-        answer = await self._cluster.request(CoordinatorOf(self._group), request, timeout_ms=timeout_ms)
+        """For as long as a session lasts, unless it is to be shorter."""
+        timeout_ms = self._settings.session_timeout_ms if timeout_ms is None else timeout_ms
+        to = CoordinatorOf(self._group)
+        answer = await self._cluster.request(to, request, timeout_ms=timeout_ms, retries=retries)
         return cast("ConsumerGroupHeartbeatResponse", answer)
 
     def _by_id(
@@ -192,3 +207,7 @@ class ConsumerMembership:
             ConsumerGroupHeartbeatRequest.TopicPartitions(topic_id=one, partitions=some)
             for one, some in ids.items()
         ]
+
+
+def _says_all(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.subscribed_topic_names is not None
