@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from broker.serving import Serving, in_loop
-from quorate.broker.coordinators import Coordinators
+from quorate.broker.coordinators import STEPS_MAX, Coordinators
 from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from quorate.protocol.api.groups import HeartbeatResponse
@@ -290,3 +290,66 @@ async def test_a_log_that_cannot_be_read_coordinates_nothing(hosting, caplog):
         hosting.shards.active(0)
     assert refusal.value.code == ErrorCode.NOT_COORDINATOR
     assert "not loaded partition=__consumer_offsets-0" in caplog.text
+
+
+@in_loop
+async def test_enough_steps_are_written_before_the_next_is_taken(hosting):
+    """Their askers are answered before the turn of the loop has ended, and may ask again at once."""
+    hosted = await hosting.lead()
+    waits = [hosting.begin(hosted, hosted.shard.add(1)) for _ in range(STEPS_MAX)]
+    again = []
+    waits[0].add_done_callback(lambda _: again.append(hosting.begin(hosted, hosted.shard.add(1000))))
+    assert hosted.partition.log.end_offset == 0
+    last = hosting.begin(hosted, hosted.shard.add(1))
+    assert hosted.partition.log.end_offset == STEPS_MAX
+    assert all(one.done() for one in waits)
+    assert not last.done()
+    assert [one.done() for one in again] == [False]
+    await asyncio.gather(last, *again)
+    data = hosted.partition.log.read(0, 1 << 20)
+    assert [header.record_count for header in batches(data)] == [STEPS_MAX, 2]
+    assert hosted.shard.offsets == list(range(STEPS_MAX + 2))
+
+
+@in_loop
+async def test_those_who_ask_again_when_answered_do_not_write_within_each_other(hosting):
+    """However many there are, and however often: a stack is only so deep."""
+    hosted = await hosting.lead()
+    left = [2000]
+
+    def ask_again(_):
+        if left[0]:
+            left[0] -= 1
+            hosting.begin(hosted, hosted.shard.add(1)).add_done_callback(ask_again)
+
+    for _ in range(3 * STEPS_MAX):
+        ask_again(None)
+    while left[0] or hosted.partition.log.end_offset < 2000:
+        await asyncio.sleep(0)
+    assert hosted.shard.sum == 2000
+    assert hosted.shard.offsets == list(range(2000))
+
+
+@in_loop
+async def test_a_disk_that_fails_while_others_are_written_refuses_the_next(hosting, monkeypatch):
+    hosted = await hosting.lead()
+    waits = [hosting.begin(hosted, hosted.shard.add(1)) for _ in range(STEPS_MAX)]
+
+    def fail(*_):
+        raise StorageError("log", "the disk is gone")
+
+    monkeypatch.setattr(hosted.partition, "append_own", fail)
+    assert hosted.ask(hosted.shard.add(1), answer).error_code == ErrorCode.NOT_COORDINATOR
+    found = await asyncio.gather(*waits)
+    assert {one.error_code for one in found} == {ErrorCode.NOT_COORDINATOR}
+
+
+@in_loop
+async def test_an_answer_that_breaks_its_asker_reaches_the_others(hosting):
+    hosted = await hosting.lead()
+    broken, other = (hosting.begin(hosted, hosted.shard.add(1)) for _ in range(2))
+    seen = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    broken.add_done_callback(lambda _: 1 / 0)
+    assert (await other).error_code == ErrorCode.NONE
+    assert [type(one) for one in seen] == [ZeroDivisionError]

@@ -113,7 +113,8 @@ class Coordinators(Generic[S]):
         self.when_loaded = when_loaded
         self.loads = LoadCounts()
         self.is_delivering = False  # answers are on their way out, and their askers may ask again meanwhile
-        self.unwritten = 0  # steps, since everything was last written
+        self.unwritten_steps = 0
+        self.unwritten: list[Hosted[S]] = []  # those who have taken them
         self._hosted: dict[int, Hosted[S]] = {}
 
     def __iter__(self) -> Iterator[Hosted[S]]:
@@ -151,8 +152,9 @@ class Coordinators(Generic[S]):
 
     def write(self) -> None:
         """Writes what has been decided and not been written."""
-        self.unwritten = 0
-        for hosted in list(self._hosted.values()):
+        self.unwritten_steps = 0
+        unwritten, self.unwritten = self.unwritten, []
+        for hosted in unwritten:
             hosted.write()
 
     @property
@@ -285,7 +287,7 @@ class Hosted(Generic[S]):
         """Takes a step for somebody. The answer, or something to wait for; `refuse` makes the answer of those
         who still wait when it is over."""
         host = self._host
-        if host.unwritten >= STEPS_MAX and not host.is_delivering:
+        if host.unwritten_steps >= STEPS_MAX and not host.is_delivering:
             host.write()
             if self.state is not State.ACTIVE:
                 return refuse(ErrorCode.NOT_COORDINATOR)
@@ -404,11 +406,12 @@ class Hosted(Generic[S]):
             batch = None
         if batch is None:
             batch = self._batch = OpenBatch(producer, moment.wall_ms)
+            self._host.unwritten.append(self)
             asyncio.get_running_loop().call_soon(self._write_of, batch)
         offset, apply = partition.log.end_offset + len(batch), self.shard.apply
         producer_id = NO_PRODUCER_ID if producer is None else producer.id
         batch.add(effects, encoded, size_bytes)
-        self._host.unwritten += 1
+        self._host.unwritten_steps += 1
         for record in effects.records:
             apply(record, offset, producer_id)
             offset += 1
@@ -423,10 +426,9 @@ class Hosted(Generic[S]):
             self._deliver()
 
     def _write_of(self, batch: OpenBatch) -> None:
-        """A turn of the loop has ended; or nearly so, since others write in the same."""
+        """A turn of the loop has ended: everybody writes."""
         if self._batch is batch:
-            self._host.unwritten = 0
-            self.write()
+            self._host.write()
 
     def _flush(self) -> None:
         batch, self._batch = self._batch, None

@@ -50,9 +50,8 @@ def reassign_same(
     claimed = targets.claimed
     if targets.is_disputed or not claimed.keys() <= set(wanted):
         return None
-    for topic_id, partitions in claimed.items():
-        if not 0 <= min(partitions) <= max(partitions) < partition_counts[topic_id]:
-            return None
+    if not all(targets.are_below(topic_id, partition_counts[topic_id]) for topic_id in claimed):
+        return None
     known = targets.sizes
     sizes = {member_id: known.get(member_id, 0) for member_id in sorted(member_ids)}
     if not known.keys() <= sizes.keys():
@@ -156,6 +155,10 @@ def _favoured(sizes: Mapping[str, int], least: int, extra: int) -> list[str]:
 
 def _given_up(claim: dict[Uuid, list[int]], count: int) -> list[tuple[Uuid, int]]:
     """Takes partitions out of a claim, each time of the topic that has the most."""
+    if len(claim) == 1 and len(claim[only := next(iter(claim))]) > count:
+        gone = claim[only][-count:]
+        del claim[only][-count:]
+        return [(only, partition) for partition in gone]
     given_up = []
     for _ in range(count):
         topic_id = max(claim, key=lambda topic_id: (len(claim[topic_id]), topic_id))

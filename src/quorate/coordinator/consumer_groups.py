@@ -7,7 +7,7 @@ Topics and the dynamic configuration of groups are not in the shard's log. The h
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from quorate.coordinator import classic_in_consumer
 from quorate.coordinator.classic import ClassicGroup
@@ -49,7 +49,6 @@ from quorate.protocol.api.groups import (
     SyncGroupRequest,
 )
 from quorate.protocol.errors import ErrorCode
-from quorate.protocol.message import Record
 
 __all__ = ["CONSUMER_KEYS", "ConsumerGroups", "ConsumerKey"]
 
@@ -72,6 +71,7 @@ CONSUMER_KEYS: Final = (
     ConsumerGroupRegularExpressionKey,
 )
 """The keys of the records that `apply` takes."""
+_KEY_CLASSES: Final = frozenset(CONSUMER_KEYS)
 
 
 class ConsumerGroups:
@@ -97,8 +97,8 @@ class ConsumerGroups:
 
     def apply(self, record: LogRecord) -> None:
         """A record of a consumer group that is in the log: when loading, and live after an append."""
-        key: Record = record.key
-        assert isinstance(key, CONSUMER_KEYS), f"not of a consumer group: {key}"
+        key: Any = record.key
+        assert type(key) in _KEY_CLASSES, f"not of a consumer group: {key}"
         group = self._groups.get(key.group_id)
         if group is None:
             if record.value is None:
@@ -106,7 +106,7 @@ class ConsumerGroups:
             group = self._new.pop(key.group_id) if key.group_id in self._new else ConsumerGroup(key.group_id)
             self._groups[key.group_id] = group
         group.apply(record)
-        if record.value is None and isinstance(key, ConsumerGroupMetadataKey):
+        if record.value is None and key.__class__ is ConsumerGroupMetadataKey:
             del self._groups[key.group_id]
 
     def loaded(self, step: Step) -> None:

@@ -118,11 +118,26 @@ class Member:
 
     def at_epoch(self, epoch: int, state: MemberState, assigned: Held, pending_revocation: Held) -> Member:
         """The member one step further; the epoch it comes from is remembered."""
-        return replace(
-            self,
+        return self._holding(epoch, self.epoch, state, assigned, pending_revocation)
+
+    def _holding(
+        self, epoch: int, previous_epoch: int, state: MemberState, assigned: Held, pending_revocation: Held
+    ) -> Member:
+        """What `replace` does, which goes through all fields by name: a rebalance is mostly this."""
+        return Member(
+            member_id=self.member_id,
             epoch=epoch,
-            previous_epoch=self.epoch,
+            previous_epoch=previous_epoch,
             state=state,
+            instance_id=self.instance_id,
+            rack_id=self.rack_id,
+            client_id=self.client_id,
+            client_host=self.client_host,
+            rebalance_timeout_ms=self.rebalance_timeout_ms,
+            topic_names=self.topic_names,
+            topic_regex=self.topic_regex,
+            server_assignor=self.server_assignor,
+            classic=self.classic,
             assigned=assigned,
             pending_revocation=pending_revocation,
         )
@@ -152,13 +167,12 @@ def with_metadata(member: Member, value: ConsumerGroupMemberMetadataValue) -> Me
 
 def with_current_assignment(member: Member, value: ConsumerGroupCurrentMemberAssignmentValue) -> Member:
     """The member with the partitions that the record gives it."""
-    return replace(
-        member,
-        epoch=value.member_epoch,
-        previous_epoch=value.previous_member_epoch,
-        state=MemberState(value.state),
-        assigned=_held(value.assigned_partitions, value.member_epoch),
-        pending_revocation=_held(value.partitions_pending_revocation, value.member_epoch),
+    return member._holding(
+        value.member_epoch,
+        value.previous_member_epoch,
+        MemberState(value.state),
+        _held(value.assigned_partitions, value.member_epoch),
+        _held(value.partitions_pending_revocation, value.member_epoch),
     )
 
 

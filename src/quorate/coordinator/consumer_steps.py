@@ -39,9 +39,12 @@ def take_steps(
     state = group.state
     regex = note_expression(group, admitted.member, says, caller, around, step)
     written = _replacing(group, admitted, caller, step)
-    if says != admitted.member:
+    if says is not admitted.member and says != admitted.member:
         written.append(records.member_metadata(state.group_id, says))
-    names_changed = says.topic_names != admitted.member.topic_names
+    names_changed = (
+        says.topic_names is not admitted.member.topic_names
+        and says.topic_names != admitted.member.topic_names
+    )
     written += regex.records
     before = state.members.get((admitted.replaces or admitted.member).member_id)
     trigger = _trigger(state, admitted, names_changed=names_changed, regex_matters=regex.matters)

@@ -18,7 +18,7 @@ __all__ = ["Targets"]
 class Targets:
     """By member id."""
 
-    __slots__ = ("_claims", "_disputed", "by_member", "sizes")
+    __slots__ = ("_claims", "_disputed", "_extremes", "by_member", "sizes")
 
     def __init__(self) -> None:
         self.by_member: dict[str, Partitions] = {}
@@ -26,6 +26,7 @@ class Targets:
         """How many partitions each member shall have; those that have a target."""
         self._claims: dict[Uuid, dict[int, int]] = {}  # for how many members a partition is meant
         self._disputed = 0  # partitions that are meant for more than one
+        self._extremes: dict[Uuid, tuple[int, int]] = {}  # the lowest and the highest that ever were
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Targets) and self.by_member == other.by_member
@@ -45,6 +46,11 @@ class Targets:
         """The partitions that are meant for somebody, by topic."""
         return self._claims
 
+    def are_below(self, topic_id: Uuid, partition_count: int) -> bool:
+        """Whether all partitions of a topic that are meant for somebody exist. False may mean: not always."""
+        lowest, highest = self._extremes.get(topic_id, (0, -1))
+        return lowest >= 0 and highest < partition_count
+
     def put(self, member_id: str, target: Partitions) -> None:
         before = self.by_member.get(member_id, NO_PARTITIONS)
         self.by_member[member_id] = target
@@ -63,12 +69,18 @@ class Targets:
             self._release(topic_id, partitions)
 
     def _claim(self, topic_id: Uuid, partitions: frozenset[int]) -> None:
+        if not partitions:
+            return
         claims = self._claims.setdefault(topic_id, {})
+        lowest, highest = self._extremes.get(topic_id, (0, -1))
+        self._extremes[topic_id] = min(lowest, *partitions), max(highest, *partitions)
         for partition in partitions:
             number = claims[partition] = claims.get(partition, 0) + 1
             self._disputed += number == 2
 
     def _release(self, topic_id: Uuid, partitions: frozenset[int]) -> None:
+        if not partitions:
+            return
         claims = self._claims[topic_id]
         for partition in partitions:
             number = claims[partition] - 1
@@ -78,4 +90,4 @@ class Targets:
             else:
                 del claims[partition]
         if not claims:
-            del self._claims[topic_id]
+            del self._claims[topic_id], self._extremes[topic_id]

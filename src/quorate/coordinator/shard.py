@@ -42,7 +42,6 @@ from quorate.coordinator.group_listing import (
 from quorate.coordinator.group_offsets import GroupOffsets
 from quorate.coordinator.group_records import (
     GroupMetadataKey,
-    GroupMetadataValue,
     OffsetCommitKey,
 )
 from quorate.coordinator.refusals import refused, storage_error
@@ -115,8 +114,10 @@ class GroupShard:
         """
         if record.key.__class__ is OffsetCommitKey:  # nearly every record
             self._apply_offset(record.key, record.value, offset, producer_id)
+        elif record.key.__class__ is GroupMetadataKey:
+            self._apply_classic(record.key, record.value)
         else:
-            self._apply_group(record)
+            self._consumer.apply(record)
         self._offsets.appended()
 
     def _apply_offset(self, key: Any, value: Any, offset: int, producer_id: int) -> None:
@@ -124,17 +125,11 @@ class GroupShard:
         if self._is_loaded and value is not None:
             self._add_simple(key.group)
 
-    def _apply_group(self, record: LogRecord) -> None:
-        match record.key, record.value:
-            case GroupMetadataKey() as key, (GroupMetadataValue() | None) as value:
-                if self._is_loaded:
-                    self._classic.apply(key, value, self._step(self._moment))
-                else:
-                    self._classic.replay(key, value)
-            case key, _ if isinstance(key, CONSUMER_KEYS):
-                self._consumer.apply(record)
-            case _:
-                raise AssertionError(f"not a record of a group: {record.key}")
+    def _apply_classic(self, key: Any, value: Any) -> None:
+        if self._is_loaded:
+            self._classic.apply(key, value, self._step(self._moment))
+        else:
+            self._classic.replay(key, value)
 
     def commit_transaction(self, producer_id: int) -> None:
         """The log has a COMMIT marker of this producer."""

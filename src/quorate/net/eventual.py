@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["Eventual", "Pending", "pending"]
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
-class Pending(Protocol[T]):
+class Pending(Protocol[T_co]):
     """What futures of asyncio and `Eventual` have in common."""
 
     def done(self) -> bool: ...
     def cancelled(self) -> bool: ...
     def cancel(self) -> bool: ...
-    def result(self) -> T: ...
+    def result(self) -> T_co: ...
     def exception(self) -> BaseException | None: ...
     def add_done_callback(self, listener: Callable[[Any], object], /) -> None: ...
 
@@ -78,7 +79,7 @@ class Eventual(Generic[T]):
         assert self._is_done
         if self._is_cancelled:
             raise asyncio.CancelledError
-        return cast("T", self._value)
+        return self._value  # type: ignore[return-value]
 
     def add_done_callback(self, listener: Callable[[Eventual[T]], object], /) -> None:
         """Told in the order in which they came; at once, if it is there."""
@@ -103,6 +104,6 @@ class Eventual(Generic[T]):
 
 def pending(answer: Awaitable[T]) -> Pending[T]:
     """An answer that has to be waited for, as something that tells when it is there."""
-    if answer.__class__ is Eventual:
-        return cast("Eventual[T]", answer)
-    return cast("Pending[T]", asyncio.ensure_future(answer))
+    if isinstance(answer, Eventual):
+        return answer
+    return asyncio.ensure_future(answer)

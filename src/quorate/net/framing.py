@@ -268,6 +268,9 @@ def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:
 
     All of them are buffers. Large ones stay what they are; nobody may change them after this.
     """
+    if len(parts) == 1:
+        transport.write(parts[0])  # type: ignore[arg-type]
+        return
     writes = cast("list[Buffer]", joined(parts))
     if len(writes) == 1:
         transport.write(writes[0])

@@ -142,15 +142,19 @@ def encode_response(response: Response, version: int, correlation_id: int) -> by
 
 def encode_response_parts(response: Response, version: int, correlation_id: int) -> list[Sized]:
     """A frame, size included, as a list of parts: large record sets stand in it as they are."""
-    sequence = _response_sequence(response.__key__, version)
+    encode = _response_encoders.get((response.__class__, version))
+    if encode is None:
+        encode = part_encoder_of(_response_sequence(response.__key__, version))
+        _response_encoders[response.__class__, version] = encode
     header = ResponseHeader(correlation_id=correlation_id)
     out = bytearray(_NO_SIZE)
     parts: list[Sized] = []
     try:
-        parts.append(part_encoder_of(sequence)(header, response, out, parts))
+        parts.append(encode(header, response, out, parts))
     except encoder.FAILURES as error:
+        sequence = _response_sequence(response.__key__, version)
         raise explain_encoding(sequence, (header, response)) from error
-    SIZE.pack_into(out, 0, sum(map(len, parts)) - 4)
+    SIZE.pack_into(out, 0, (len(out) if len(parts) == 1 else sum(map(len, parts))) - 4)
     return parts
 
 
@@ -163,6 +167,7 @@ def open_envelope(envelope: EnvelopeRequest) -> tuple[RequestHeader, Request]:
     return decode_request(data)
 
 
+_response_encoders: dict[tuple[type[Response], int], encoder.Encoder] = {}
 # By the first four bytes of a request, its key and version.
 _decoders: dict[bytes, Decoder] = {}
 _view_decoders: dict[bytes, Decoder] = {}
