@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -62,6 +63,13 @@ def run(
         str, typer.Option("--format", help="Of the raw tables: parquet; delta or iceberg with their jars.")
     ] = "parquet",
     spark_conf: SparkConfOption = None,
+    kafka_conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY=VALUE",
+            help="How --cluster is secured: security.protocol, ssl.*; may be given often.",
+        ),
+    ] = None,
     environment: Annotated[
         str,
         typer.Option(metavar="FILE", help="A packed environment for executors (see pipeline pack)."),
@@ -81,7 +89,7 @@ def run(
         fail(f"--format {table_format!r}: allowed is {', '.join(FORMATS)}", NOT_ASKED)
     settings = pairs(spark_conf or [], "--spark-conf")
     try:
-        origins = _origins(cluster, controllers, directories)
+        origins = _origins(cluster, controllers, directories, pairs(kafka_conf or [], "--kafka-conf"))
         house = Warehouse.create(warehouse, table_format)
         settings = {**session_settings(house), **executor_settings(environment), **settings}
         with house.running():
@@ -145,10 +153,19 @@ def pack(
 # Running
 
 
-def _origins(cluster: str, controllers: str, directories: list[str]) -> list[Origin]:
+def _origins(
+    cluster: str, controllers: str, directories: list[str], security: Mapping[str, str]
+) -> list[Origin]:
     from quorate.spark.origins import files_in, live_cluster
+    from quorate.spark.security_options import SECURITY
 
-    return [live_cluster(cluster, controllers or None)] if cluster else files_in(directories)
+    for name in security:
+        if name not in SECURITY:
+            fail(f"--kafka-conf {name}: allowed is {', '.join(sorted(SECURITY))}", NOT_ASKED)
+    if not cluster:
+        return files_in(directories)
+    secured = {f"kafka.{name}": value for name, value in security.items()}
+    return [live_cluster(cluster, controllers or None, secured)]
 
 
 def _run(spark: SparkSession, house: Warehouse, origins: list[Origin], every_s: float | None) -> Update:

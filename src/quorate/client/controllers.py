@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from random import SystemRandom
+from ssl import SSLContext
 from types import TracebackType
 from typing import Final, cast
 
@@ -49,9 +50,9 @@ Described = DescribeQuorumResponse.TopicData.PartitionData
 class Controllers:
     """The controllers of one cluster. Use it as a context manager, or `close` it."""
 
-    def __init__(self, addresses: Sequence[Address]) -> None:
+    def __init__(self, addresses: Sequence[Address], *, tls: SSLContext | None = None) -> None:
         self._addresses = list(addresses)
-        self._connections = Connections(rng=SystemRandom(), client_id="quorate")
+        self._connections = Connections(rng=SystemRandom(), client_id="quorate", tls=tls)
         self._leader: Address | None = None
         self.nodes: dict[int, Address] = {}  # where they are, as the leader says
 

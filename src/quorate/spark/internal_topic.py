@@ -45,6 +45,7 @@ class InternalTopic(ABC):
             columns=_COLUMNS,
             isolation=Isolation.READ_COMMITTED,
             max_offsets_per_trigger=options.max_offsets_per_trigger,
+            tls=options.tls,
         )
 
     @abstractmethod
@@ -64,7 +65,9 @@ class InternalTopic(ABC):
         return self.topic in await Admin(cluster).list_topics()
 
     def _cluster_id(self) -> str:
-        client = client_of(self.options.bootstrap, self.options.client_id, self.options.deadline_ms)
+        client = client_of(
+            self.options.bootstrap, self.options.client_id, self.options.deadline_ms, self.options.tls
+        )
         if client.cluster.metadata.cluster_id is None:
             client.run(client.cluster.refresh())
         return client.cluster.metadata.cluster_id or ""

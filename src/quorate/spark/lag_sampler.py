@@ -13,6 +13,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import quote
@@ -21,6 +22,7 @@ from quorate.client.admin import Admin
 from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import LATEST, listed_offsets
+from quorate.net.tls import TlsSettings, client_context
 from quorate.protocol.errors import ApiError
 from quorate.spark.parts import look_at
 from quorate.spark.swap import write_whole
@@ -37,9 +39,10 @@ _CONSUMED: Final = "__consumer_offsets"  # nobody's lag is measured there
 _SETTINGS: Final = ClusterSettings(deadline_ms=10_000)
 
 
-async def sample_end_offsets(bootstrap: str) -> dict[TopicPartition, int]:
+async def sample_end_offsets(bootstrap: str, tls: TlsSettings | None = None) -> dict[TopicPartition, int]:
     """Where the partitions of all topics end. One attempt: those whose leader is away are left out."""
-    async with Cluster(bootstrap, settings=_SETTINGS) as cluster:
+    settings = replace(_SETTINGS, tls=client_context(tls) if tls is not None else None)
+    async with Cluster(bootstrap, settings=settings) as cluster:
         topics = await Admin(cluster).list_topics()
         asked = {
             TopicPartition(name, index): LATEST
@@ -98,9 +101,10 @@ class Sampler:
         bootstrap: str,
         every_s: float,
         tell: Callable[[str], None] = lambda _: None,
+        tls: TlsSettings | None = None,
     ) -> None:
         self._warehouse, self._cluster_id, self._bootstrap = warehouse, cluster_id, bootstrap
-        self._every_s, self._tell = every_s, tell
+        self._every_s, self._tell, self._tls = every_s, tell, tls
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="lag-sampler", daemon=True)
 
@@ -113,7 +117,7 @@ class Sampler:
 
     def sample(self) -> None:
         try:
-            ends = asyncio.run(sample_end_offsets(self._bootstrap))
+            ends = asyncio.run(sample_end_offsets(self._bootstrap, self._tls))
         except (ApiError, ConnectionError) as error:
             self._tell(f"no sample of end offsets: {error}")
             return

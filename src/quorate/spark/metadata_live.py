@@ -22,6 +22,7 @@ from quorate.client.controllers import FETCH_BYTES, Controllers
 from quorate.client.errors import Unavailable
 from quorate.client.metadata import parse_addresses
 from quorate.net.client import ConnectionLost
+from quorate.net.tls import TlsSettings, client_context
 from quorate.protocol.batch import BatchHeader, batches, validate
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer
@@ -64,6 +65,7 @@ class LiveChunk:
 
     cluster_id: str
     servers: str
+    tls: TlsSettings | None = None
     start_offset: int = 0
     end_offset: int = 0
     last_epoch: int | None = None  # of the record before, if it is known
@@ -74,10 +76,14 @@ class LiveChunk:
 class LiveMetadata:
     """The log of one cluster. Use `close` when done."""
 
-    def __init__(self, *, bootstrap: str | None, controllers: str | None) -> None:
+    def __init__(
+        self, *, bootstrap: str | None, controllers: str | None, tls: TlsSettings | None = None
+    ) -> None:
         self._servers = controllers or bootstrap or ""
+        self._tls = tls
+        secured = client_context(tls) if tls is not None else None
         self._loop = asyncio.new_event_loop()
-        self._controllers = Controllers(parse_addresses(self._servers))
+        self._controllers = Controllers(parse_addresses(self._servers), tls=secured)
         self._cluster_id: str | None = None
         self._epoch: int | None = None  # of the leader that was asked last
 
@@ -108,12 +114,15 @@ class LiveMetadata:
         snapshot = self._snapshot_for(start_offset) if start_offset < end_offset else None
         if snapshot is not None:
             identity = snapshot.offset, snapshot.epoch
-            found.append(LiveChunk(cluster_id=cluster_id, servers=self._servers, snapshot=identity))
+            found.append(
+                LiveChunk(cluster_id=cluster_id, servers=self._servers, tls=self._tls, snapshot=identity)
+            )
             start_offset = snapshot.offset
         return found + [
             LiveChunk(
                 cluster_id=cluster_id,
                 servers=self._servers,
+                tls=self._tls,
                 start_offset=start,
                 end_offset=min(start + _CHUNK_OFFSETS, end_offset),
                 last_epoch=snapshot.epoch if snapshot is not None and start == start_offset else None,
@@ -205,22 +214,23 @@ class LiveMetadata:
 
 def read_live(chunk: LiveChunk, types: frozenset[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of a piece, as they come from the leader."""
-    metadata = _metadata_of(chunk.servers)
+    metadata = _metadata_of(chunk.servers, chunk.tls)
     yield from (
         _rows_of_snapshot(metadata, chunk, types) if chunk.snapshot else _rows(metadata, chunk, types)
     )
 
 
-_kept: dict[str, tuple[int, LiveMetadata]] = {}  # with the process that made it: Spark uses its workers again
+# With the process that made it: Spark uses its workers again.
+_kept: dict[tuple[str, TlsSettings | None], tuple[int, LiveMetadata]] = {}
 
 
-def _metadata_of(servers: str) -> LiveMetadata:
-    process, metadata = _kept.get(servers, (None, None))
+def _metadata_of(servers: str, tls: TlsSettings | None) -> LiveMetadata:
+    process, metadata = _kept.get((servers, tls), (None, None))
     if metadata is None or process != os.getpid():
         if len(_kept) >= _KEPT_MAX:
             _kept.clear()
-        metadata = LiveMetadata(bootstrap=None, controllers=servers)
-        _kept[servers] = os.getpid(), metadata
+        metadata = LiveMetadata(bootstrap=None, controllers=servers, tls=tls)
+        _kept[servers, tls] = os.getpid(), metadata
     return metadata
 
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from quorate.client.metadata import parse_addresses
+from quorate.net.tls import TlsSettings
 from quorate.spark.log_places import paths_of
+from quorate.spark.security_options import security_of
 
 __all__ = ["LogOptions", "Wanted", "read_log_options", "wanted_by"]
 
@@ -34,6 +36,7 @@ class LogOptions:
     cluster_id: str | None = None
     bootstrap: str | None = None
     controllers: str | None = None
+    tls: TlsSettings | None = None
     wanted: Wanted = Wanted()
     include: str = ALL
     max_offsets_per_trigger: int | None = None
@@ -66,6 +69,7 @@ def read_log_options(options: Mapping[str, str]) -> LogOptions:
         cluster_id=given.get("clusterid"),
         bootstrap=bootstrap,
         controllers=controllers,
+        tls=security_of(given),
         wanted=Wanted(
             first_offset=_number(given, "startingOffset", -1),
             end_offset=_number(given, "endingOffset", _OFFSET_MAX),

@@ -100,7 +100,9 @@ def _position(log: ClusterLog, next_offset: int) -> Position:
 
 class _Live:
     def __init__(self, options: LogOptions) -> None:
-        self._metadata = LiveMetadata(bootstrap=options.bootstrap, controllers=options.controllers)
+        self._metadata = LiveMetadata(
+            bootstrap=options.bootstrap, controllers=options.controllers, tls=options.tls
+        )
         self.known: dict[str, object] = {}
 
     def ends(self, begin: Mapping[str, Position], *, is_confirmed_only: bool) -> dict[str, Position]:  # noqa: ARG002

@@ -10,7 +10,7 @@ import asyncio
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -18,7 +18,9 @@ from urllib.parse import quote
 from quorate.client.admin import Admin
 from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.errors import Unavailable
+from quorate.net.tls import TlsError, TlsSettings, client_context
 from quorate.spark.log_places import EVENTS_DIRECTORY, GROUPS, METADATA, find_places
+from quorate.spark.security_options import security_of
 
 __all__ = ["NothingToRead", "Origin", "files_in", "live_cluster"]
 
@@ -43,28 +45,41 @@ class Origin:
     options: Mapping[str, Mapping[str, str]]
     bootstrap: str | None = None
     paths: tuple[str, ...] = ()
+    tls: TlsSettings | None = None
 
     def stream(self, table: str) -> str:
         """The name of the stream into a table: where its checkpoint is."""
         return f"{table}/{quote(self.cluster_id, safe='')}/{self.kind}"
 
+    def where(self, table: str) -> str:
+        """What feeds a table, in words; keys and passwords are nobody's business."""
+        return ", ".join(one for name, one in self.options[table].items() if not name.startswith("kafka."))
 
-def live_cluster(bootstrap: str, controllers: str | None = None) -> Origin:
-    """The cluster that answers there; `NothingToRead` if none does."""
 
-    async def describe() -> str | None:
-        async with Cluster(bootstrap, settings=_SETTINGS) as cluster:
+def live_cluster(
+    bootstrap: str, controllers: str | None = None, secured: Mapping[str, str] | None = None
+) -> Origin:
+    """The cluster that answers there; `NothingToRead` if none does. `secured` are options of the source that
+    say how connections are secured."""
+
+    async def describe(settings: ClusterSettings) -> str | None:
+        async with Cluster(bootstrap, settings=settings) as cluster:
             await cluster.refresh()  # without waiting: somebody sits in front of this
             return (await Admin(cluster).describe_cluster()).cluster_id
 
     try:
-        cluster_id = asyncio.run(describe())
+        tls = security_of(secured or {})
+        context = client_context(tls) if tls is not None else None
+        cluster_id = asyncio.run(describe(replace(_SETTINGS, tls=context)))
+    except TlsError as error:
+        raise NothingToRead(str(error)) from None
     except (Unavailable, ValueError) as error:
         raise NothingToRead(f"no broker answers at {bootstrap}: is the cluster up? ({error})") from None
     if not cluster_id:
         raise NothingToRead(f"the cluster at {bootstrap} has no id")
     options = {"bootstrap.servers": bootstrap, **({"controllers": controllers} if controllers else {})}
-    return Origin(cluster_id, "live", dict.fromkeys(_PATTERNS, options), bootstrap)
+    options |= secured or {}
+    return Origin(cluster_id, "live", dict.fromkeys(_PATTERNS, options), bootstrap, tls=tls)
 
 
 def files_in(paths: Sequence[str]) -> list[Origin]:

@@ -171,7 +171,7 @@ class _Run:
         for origin in self.origins:
             if origin.bootstrap is not None:
                 where = origin.cluster_id, origin.bootstrap
-                Sampler(self.warehouse, *where, SAMPLE_EVERY_S, self.tell.warn).sample()
+                Sampler(self.warehouse, *where, SAMPLE_EVERY_S, self.tell.warn, origin.tls).sample()
         self.tell.stage("reading the logs")
         self.read_to_the_end()
         self.read_the_rest()
@@ -210,8 +210,7 @@ class _Run:
         to be noted, and no reason not to read the rest."""
         if _LOST.search(str(error)):
             self.lost.add((origin.cluster_id, table))
-            where = ", ".join(origin.options[table].values())
-            self.note([Problem("loss", where, cause_of(error), origin.cluster_id)])
+            self.note([Problem("loss", origin.where(table), cause_of(error), origin.cluster_id)])
             if table == "records" and origin.kind == "files":
                 self._note_replaced(origin)
             return True
@@ -317,7 +316,7 @@ class _Run:
         for origin in self.origins:
             if origin.bootstrap is not None:
                 where = origin.cluster_id, origin.bootstrap
-                sampler = Sampler(self.warehouse, *where, SAMPLE_EVERY_S, self.tell.warn)
+                sampler = Sampler(self.warehouse, *where, SAMPLE_EVERY_S, self.tell.warn, origin.tls)
                 sampler.start()
                 started.append(sampler)
         try:

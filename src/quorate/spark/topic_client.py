@@ -12,9 +12,11 @@ import atexit
 import os
 from collections.abc import Coroutine
 from contextlib import suppress
+from ssl import SSLContext
 from typing import Any, Final, TypeVar
 
 from quorate.client.cluster import Cluster, ClusterSettings
+from quorate.net.tls import TlsSettings, client_context
 
 __all__ = ["Client", "client_of"]
 
@@ -29,9 +31,10 @@ DEADLINE_MS: Final = 60_000
 class Client:
     """A cluster, and the loop that it lives on."""
 
-    def __init__(self, bootstrap: str, client_id: str, deadline_ms: int) -> None:
+    def __init__(self, bootstrap: str, client_id: str, deadline_ms: int, tls: TlsSettings | None) -> None:
+        secured = client_context(tls) if tls is not None else None
         self._loop = _new_loop()
-        self.cluster = self.run(_open(bootstrap, client_id, deadline_ms))
+        self.cluster = self.run(_open(bootstrap, client_id, deadline_ms, secured))
         self.process = os.getpid()
         self.publishers: dict[str, Any] = {}  # what writes with this client, and has numbered its batches
 
@@ -56,19 +59,24 @@ class Client:
             self._loop.close()
 
 
-_clients: dict[tuple[str, str, int], Client] = {}
+_clients: dict[tuple[str, str, int, TlsSettings | None], Client] = {}
 
 
-def client_of(bootstrap: str, client_id: str = "quorate-spark", deadline_ms: int = DEADLINE_MS) -> Client:
+def client_of(
+    bootstrap: str,
+    client_id: str = "quorate-spark",
+    deadline_ms: int = DEADLINE_MS,
+    tls: TlsSettings | None = None,
+) -> Client:
     """The client of this process for a cluster; the least recently asked for is closed if there are many.
 
     Whatever fails in a way that may pass is tried again until the deadline: an error that reaches Spark ends
     its query.
     """
-    key = bootstrap, client_id, deadline_ms
+    key = bootstrap, client_id, deadline_ms, tls
     client = _clients.pop(key, None)
     if client is None or client.process != os.getpid():  # a fork's connections are its parent's
-        client = Client(bootstrap, client_id, deadline_ms)
+        client = Client(bootstrap, client_id, deadline_ms, tls)
         while len(_clients) >= _CLIENTS_MAX:
             _clients.pop(next(iter(_clients))).close()
     _clients[key] = client
@@ -81,9 +89,12 @@ def _close_all() -> None:
         _clients.popitem()[1].close()
 
 
-async def _open(bootstrap: str, client_id: str, deadline_ms: int) -> Cluster:
+async def _open(bootstrap: str, client_id: str, deadline_ms: int, tls: SSLContext | None) -> Cluster:
     settings = ClusterSettings(
-        deadline_ms=deadline_ms, retries_max=_RETRIES_MAX, unknown_topic_wait_ms=_UNKNOWN_TOPIC_WAIT_MS
+        deadline_ms=deadline_ms,
+        retries_max=_RETRIES_MAX,
+        unknown_topic_wait_ms=_UNKNOWN_TOPIC_WAIT_MS,
+        tls=tls,
     )
     return Cluster(bootstrap, client_id=client_id, settings=settings)
 

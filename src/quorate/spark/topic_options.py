@@ -16,6 +16,8 @@ from typing import Any, Final, NoReturn
 from quorate.client.fetcher import Isolation
 from quorate.client.metadata import TopicPartition, parse_addresses
 from quorate.client.offsets import EARLIEST, LATEST
+from quorate.net.tls import TlsSettings
+from quorate.spark.security_options import SECURITY, security_of
 from quorate.spark.topic_client import DEADLINE_MS
 
 __all__ = [
@@ -42,6 +44,7 @@ _KAFKA: Final = frozenset(
         "default.api.timeout.ms",
         "isolation.level",
         "max.partition.fetch.bytes",
+        *SECURITY,
     }
 )
 _FETCH_BYTES: Final = 8 << 20
@@ -105,6 +108,7 @@ class TopicOptions:
     client_id: str = "quorate-spark"
     deadline_ms: int = DEADLINE_MS  # for a request with all its retries
     fetch_bytes_max: int = _FETCH_BYTES
+    tls: TlsSettings | None = None
 
 
 def read_topic_options(options: Mapping[str, str], *, streaming: bool) -> TopicOptions:
@@ -142,6 +146,7 @@ def read_topic_options(options: Mapping[str, str], *, streaming: bool) -> TopicO
         client_id=given.get("kafka.client.id", "quorate-spark"),
         deadline_ms=_count(given, "kafka.default.api.timeout.ms") or DEADLINE_MS,
         fetch_bytes_max=_count(given, "kafka.max.partition.fetch.bytes") or _FETCH_BYTES,
+        tls=security_of(given),
     )
 
 

@@ -43,7 +43,9 @@ class TopicReader(DataSourceReader):
         self._wanted = Wanted()
 
     def partitions(self) -> list[InputPartition]:
-        client = client_of(self._options.bootstrap, self._options.client_id, self._options.deadline_ms)
+        client = client_of(
+            self._options.bootstrap, self._options.client_id, self._options.deadline_ms, self._options.tls
+        )
         # Spark takes an empty list for a single piece of work that it knows nothing about.
         return [*client.run(self._plan(client.cluster))] or [TopicRange("", "", 0, 0, 0)]
 
@@ -85,7 +87,7 @@ def read_range(whole: TopicRange, options: TopicOptions) -> Iterator[pa.RecordBa
         return
     from quorate.spark.topic_arrow import record_batches
 
-    client = client_of(options.bootstrap, options.client_id, options.deadline_ms)
+    client = client_of(options.bootstrap, options.client_id, options.deadline_ms, options.tls)
     reader = RangeReader(client, whole, options)
     yield from record_batches(reader, whole.start_offset, whole.end_offset, options.columns)
 

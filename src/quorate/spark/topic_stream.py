@@ -113,7 +113,9 @@ class TopicStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # How
 
     def _client(self) -> Client:
-        return client_of(self._options.bootstrap, self._options.client_id, self._options.deadline_ms)
+        return client_of(
+            self._options.bootstrap, self._options.client_id, self._options.deadline_ms, self._options.tls
+        )
 
     def _said(self, position: Position) -> dict[str, Any]:
         self._given = position

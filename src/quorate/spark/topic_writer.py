@@ -22,8 +22,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
 from quorate.client.metadata import TopicPartition
+from quorate.net.tls import TlsSettings
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.spark.security_options import SECURITY, security_of
 from quorate.spark.topic_client import DEADLINE_MS, Client, client_of
 from quorate.spark.topic_options import bootstrap_of
 from quorate.spark.topic_staging import Piece, Staging
@@ -41,7 +43,7 @@ _ROWS_AT_ONCE: Final = 10_000
 _COLUMNS: Final = ("key", "value", "topic", "partition", "headers")
 _TEXT_OR_BYTES: Final = (StringType, BinaryType)
 _KAFKA: Final = frozenset(
-    {"bootstrap.servers", "client.id", "compression.type", "batch.size", "default.api.timeout.ms"}
+    {"bootstrap.servers", "client.id", "compression.type", "batch.size", "default.api.timeout.ms", *SECURITY}
 )
 # What Spark tells tasks about the query that they belong to.
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -58,6 +60,7 @@ class SinkOptions:
     deadline_ms: int
     is_exactly_once: bool
     staging: str | None  # where a stream waits until it is whole
+    tls: TlsSettings | None = None
 
 
 @dataclass(frozen=True)
@@ -197,7 +200,7 @@ def encoded_rows(options: SinkOptions, client: Client, rows: Iterator[pa.RecordB
 
 
 def client_for(options: SinkOptions) -> Client:
-    return client_of(options.bootstrap, options.client_id, options.deadline_ms)
+    return client_of(options.bootstrap, options.client_id, options.deadline_ms, options.tls)
 
 
 def sink_options(options: Mapping[str, str], schema: StructType, *, streaming: bool) -> SinkOptions:
@@ -230,6 +233,7 @@ def sink_options(options: Mapping[str, str], schema: StructType, *, streaming: b
         deadline_ms=_positive(given, "kafka.default.api.timeout.ms", DEADLINE_MS),
         is_exactly_once=delivery == "exactly-once",
         staging=staging,
+        tls=security_of(given),
     )
 
 
