@@ -8,7 +8,7 @@ from quorate.controller.proposals import TopicPartition
 from quorate.lab.outcome import Violation
 from quorate.lab.replication_checks import ReplicationChecks
 from quorate.metadata.log_format import encode_record
-from quorate.metadata.records import PartitionChangeRecord
+from quorate.metadata.records import PartitionChangeRecord, RegisterBrokerRecord
 from quorate.protocol import batch as batches
 from quorate.protocol.types import Uuid
 
@@ -32,6 +32,28 @@ class Partition:
 
     def controller_says(self, isr):
         self.checks.in_sync(KEY.topic_id, KEY.partition_id, frozenset(isr))
+
+
+def change(**what):
+    return PartitionChangeRecord(topic_id=KEY.topic_id, partition_id=KEY.partition_id, **what)
+
+
+def registration(broker_id):
+    return RegisterBrokerRecord(
+        broker_id=broker_id,
+        incarnation_id=KEY.topic_id,
+        broker_epoch=9,
+        end_points=[],
+        features=[],
+        rack=None,
+    )
+
+
+def metadata(*records):
+    """A batch of the metadata log."""
+    return bytes(
+        batches.build([batches.Record(at, 0, None, encode_record(*one)) for at, one in enumerate(records)])
+    )
 
 
 def test_a_leader_without_what_a_survivor_has_is_noticed():
@@ -85,12 +107,28 @@ def test_whoever_the_controller_does_not_count_on_is_not_counted_on_though_no_le
 def test_who_is_in_sync_is_read_from_the_metadata_log():
     partition = Partition()
     partition.leads(1, 0, {1, 2, 3}, 5)
-    change = PartitionChangeRecord(topic_id=KEY.topic_id, partition_id=KEY.partition_id, isr=[1, 2])
-    partition.checks.committed(bytes(batches.build([batches.Record(0, 0, None, encode_record(change, 0))])))
+    partition.checks.committed(metadata((change(isr=[1, 2]), 0)))
     partition.checks.crashed(1)
     partition.checks.crashed(2)
     partition.leads(2, 1, {2}, 4, start=4)
     assert partition.losses
+
+
+@pytest.mark.parametrize("registered", [1, 2])
+def test_one_that_the_controller_takes_for_crashed_when_it_registers_is_not_counted_on(registered):
+    partition = Partition()
+    partition.leads(1, 0, {1, 2}, 5)
+    partition.checks.committed(metadata((change(isr=[], eligible_leader_replicas=[1, 2]), 2)))
+    partition.checks.crashed(1)
+    partition.checks.committed(
+        metadata((change(eligible_leader_replicas=[1]), 2), (registration(registered), 0))
+    )
+    if registered == 2:
+        partition.leads(1, 1, {1}, 4, start=4)
+        assert partition.losses
+    else:  # then nothing says why 2 is not eligible any more
+        with pytest.raises(Violation, match="broker 2 has it"):
+            partition.leads(1, 1, {1}, 4, start=4)
 
 
 def test_a_high_watermark_that_goes_back_and_two_leaders_of_an_epoch_are_noticed():

@@ -25,7 +25,7 @@ from quorate.broker.leadership import Leadership
 from quorate.broker.partition import Partition
 from quorate.lab.outcome import Violation
 from quorate.metadata.log_format import decode_record
-from quorate.metadata.records import PartitionChangeRecord, PartitionRecord
+from quorate.metadata.records import PartitionChangeRecord, PartitionRecord, RegisterBrokerRecord
 from quorate.protocol import batch as batches
 from quorate.protocol.types import Uuid
 from quorate.values import dataclass
@@ -83,10 +83,25 @@ class ReplicationChecks:
         header = batches.read_header(batch)
         if header.is_control:
             return
-        for record in batches.records(batch, header):
-            message, _ = decode_record(record.value or b"")
-            if isinstance(message, (PartitionRecord, PartitionChangeRecord)) and message.isr is not None:
-                self.in_sync(message.topic_id, message.partition_id, frozenset(message.isr))
+        messages = [decode_record(one.value or b"")[0] for one in batches.records(batch, header)]
+        registered = {one.broker_id for one in messages if isinstance(one, RegisterBrokerRecord)}
+        for one in messages:
+            if not isinstance(one, (PartitionRecord, PartitionChangeRecord)):
+                continue
+            if one.isr is not None:
+                self.in_sync(one.topic_id, one.partition_id, frozenset(one.isr))
+            if one.eligible_leader_replicas is not None:
+                self._taken_for_crashed(one, registered.difference(one.eligible_leader_replicas))
+
+    def _taken_for_crashed(self, at: PartitionRecord | PartitionChangeRecord, brokers: set[int]) -> None:
+        """A broker that registers, and does not name the epoch that the controller knows it by, may have lost
+        something: it is not counted on any more. That can be wrong, if the request of an earlier life arrived
+        late, but nobody can know."""
+        marks = self._marks.setdefault((at.topic_id, at.partition_id), _Marks())
+        marks.counted_on -= brokers
+        for one in brokers:
+            marks.held.pop(one, None)
+        self._seen.clear()
 
     def in_sync(self, topic_id: Uuid, partition_id: int, isr: frozenset[int]) -> None:
         """The controller has decided who is in sync; its leader may be dead, and never hear of it."""
