@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from quorate.spark.parts import look_at, read_parts
-from quorate.spark.raw_tables import RAW_TABLES
+from quorate.spark.raw_tables import LOGS, RAW_TABLES
 from quorate.spark.warehouse import Contents, Part, Warehouse
 
 if TYPE_CHECKING:
@@ -45,10 +45,10 @@ def mergeable(parts: Iterable[Part]) -> list[Part]:
 
 def compact(spark: SparkSession, warehouse: Warehouse) -> int:
     """Merges what can be merged in all tables; how many parts there are fewer."""
-    if warehouse.raw_format != "parquet":
-        return 0  # other formats have their own ways
     fewer = 0
     for table in RAW_TABLES:
+        if table in LOGS and warehouse.raw_format != "parquet":
+            continue  # other formats have their own ways
         while merged := mergeable(warehouse.contents().tables.get(table, ())):
             _merge(spark, warehouse, table, merged)
             fewer += len(merged) - 1

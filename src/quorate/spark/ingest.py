@@ -59,8 +59,9 @@ class BatchWriter:
         others = [one for name, one in contents.streams_of(self._table).items() if name != stream]
         fresh = not_covered(frame, self._table, others) if self._table in LOGS else frame
         batch = Batch(fresh, self._table, stream, batch_id)
-        with self._warehouse.new_part(self._table) as name:
-            written = self._storage.append(batch, name, contents.tables.get(self._table, ()))
+        with self._storage.turn(self._table), self._warehouse.new_part(self._table) as name:
+            before = self._warehouse.contents().tables.get(self._table, ())
+            written = self._storage.append(batch, name, before)
             self._refuse_foreigners(written)
             self._warehouse.change(lambda newest: self._published(newest, stream, batch_id, written))
         self._tell(written.rows)

@@ -1,16 +1,22 @@
 """In which format the raw tables are kept: Parquet, or Delta or Iceberg for those who have their jars.
 
 Whatever the format, one version of the warehouse names one state of each table: for Parquet a list of
-parts, for the others the number that they give to a state themselves. An append is tagged with its stream
-and batch, and one that is there already is found by its tag, so that a batch that comes again after a crash
-is not added twice.
+parts, for the others the number that they give to a state themselves. There an append is seen by everybody
+before a version names it, so a crash between the two leaves rows that no stream says it has covered. Appends
+are tagged; the next one takes back what is tagged and was never named, whichever stream it came from, before
+it adds its own. What others do to such a table, merging its files for instance, has no tag and stays.
 """
 
 from __future__ import annotations
 
+import hashlib
+import re
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Final, Protocol
 
 from pyspark.sql import functions as F
 
@@ -19,12 +25,14 @@ from quorate.spark.raw_tables import RAW_TABLES, all_nullable, coverage_key
 from quorate.spark.warehouse import Contents, Part, Warehouse, WarehouseError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 __all__ = ["Batch", "Storage", "Written", "in_parts", "session_settings", "storage_of"]
 
-_ICEBERG: Final = "quorate_iceberg"
 _TAG: Final = "quorate-batch"
+# What Java says of a jar that was made for another Spark.
+_MISFIT: Final = re.compile(r"NoSuchMethodError|IncompatibleClassChangeError|AbstractMethodError")
+_LOOKED_BACK: Final = 100  # states of a table before its newest, of which at most one or two are not named
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +60,10 @@ class Written:
 
 
 class Storage(Protocol):
+    def turn(self, table: str) -> AbstractContextManager[object]:
+        """Held from before an append until it is published, where only one at a time may be between."""
+        ...
+
     def append(self, batch: Batch, part_name: str, before: tuple[Part, ...]) -> Written: ...
 
     def publish(self, newest: Contents, table: str, part: Part) -> Contents: ...
@@ -84,12 +96,8 @@ def session_settings(warehouse: Warehouse) -> dict[str, str]:
         return {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-        }
-    if warehouse.raw_format == "iceberg":
-        return {
-            f"spark.sql.catalog.{_ICEBERG}": "org.apache.iceberg.spark.SparkCatalog",
-            f"spark.sql.catalog.{_ICEBERG}.type": "hadoop",
-            f"spark.sql.catalog.{_ICEBERG}.warehouse": (warehouse.directory / "iceberg").as_uri(),
+            # Of its own list of files, which is short: 50, the default, takes seconds for each append.
+            "spark.databricks.delta.snapshotPartitions": "2",
         }
     return {}
 
@@ -99,6 +107,10 @@ class _Parquet:
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         self._spark, self._warehouse = spark, warehouse
+
+    def turn(self, table: str) -> AbstractContextManager[object]:
+        del table
+        return nullcontext()
 
     def append(self, batch: Batch, part_name: str, before: tuple[Part, ...]) -> Written:
         del before
@@ -115,21 +127,33 @@ class _Parquet:
         return read_parts(self._spark, self._warehouse, table, contents.tables.get(table, ()))
 
 
+_turns: dict[tuple[Path, str], Lock] = {}
+
+
 class _Foreign:
     """What Delta and Iceberg have in common: the whole table is one part, named after its newest state."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
         self._spark, self._warehouse = spark, warehouse
 
+    def turn(self, table: str) -> AbstractContextManager[object]:
+        """The newest state has all that was appended: it may be named only while nobody else is at it."""
+        return _turns.setdefault((self._warehouse.directory, table), Lock())
+
     def append(self, batch: Batch, part_name: str, before: tuple[Part, ...]) -> Written:
         del part_name  # the format names its files itself
         key = coverage_key(batch.table).alias("key")
         ends = [F.min("offset").alias("first"), F.max("offset").alias("last"), F.count("*").alias("rows")]
-        found = batch.frame.groupBy("cluster_id", key).agg(*ends).collect()
+        frame = batch.frame.persist()  # it is read twice
+        try:
+            found = frame.groupBy("cluster_id", key).agg(*ends).collect()
+            if not found:
+                return Written(None, 0, (), {})
+            self._take_back(batch.table, before[0].name if before else None)
+            state = self._added(frame, batch.table, batch.tag)
+        finally:
+            frame.unpersist()
         rows, clusters = sum(one.rows for one in found), tuple(sorted({one.cluster_id for one in found}))
-        if not rows:
-            return Written(None, 0, (), {})
-        state = self._state_with(batch)
         all_clusters = sorted({*clusters, *(one for part in before for one in part.clusters)})
         all_rows = rows + sum(part.rows for part in before)
         part = Part(state, all_rows, 0, tuple(all_clusters))
@@ -143,47 +167,116 @@ class _Foreign:
         parts = contents.tables.get(table, ())
         if not parts:
             return self._spark.createDataFrame([], schema)
-        return self._read_state(table, parts[0].name).select(*schema.names)
+        frame = self._state(table, parts[0].name)
+        known = set(frame.columns)
+        return frame.select(
+            *(
+                F.col(one.name) if one.name in known else F.lit(None).cast(one.dataType).alias(one.name)
+                for one in schema.fields
+            )
+        )
 
-    def _state_with(self, batch: Batch) -> str:
+    def _take_back(self, table: str, state: str | None) -> None:
+        """Undoes what was appended after a state, or ever, and not published."""
         raise NotImplementedError
 
-    def _read_state(self, table: str, state: str) -> DataFrame:
+    def _added(self, frame: DataFrame, table: str, tag: str) -> str:
+        """Appends rows; the name of the state that has them."""
+        raise NotImplementedError
+
+    def _state(self, table: str, state: str) -> DataFrame:
         raise NotImplementedError
 
 
 class _Delta(_Foreign):
-    def _state_with(self, batch: Batch) -> str:
-        place = str(self._warehouse.directory / "delta" / batch.table)
-        writer = batch.frame.write.format("delta").mode("append").partitionBy("cluster_id")
-        writer = writer.option("txnAppId", batch.stream).option("txnVersion", batch.batch_id)
-        writer.option("mergeSchema", "true").save(place)
-        newest = self._spark.sql(f"DESCRIBE HISTORY delta.`{place}`").agg(F.max("version"))
-        return str(newest.collect()[0][0])
+    def _take_back(self, table: str, state: str | None) -> None:
+        place = self._place(table)
+        if not (Path(place) / "_delta_log").is_dir():
+            return
+        newer = [
+            one
+            for one in self._history(place, _LOOKED_BACK)
+            if (one.userMetadata or "").startswith(_TAG) and (state is None or one.version > int(state))
+        ]
+        if newer:
+            undo = "DELETE FROM {}" if state is None else f"RESTORE TABLE {{}} TO VERSION AS OF {int(state)}"
+            self._spark.sql(undo.format(f"delta.`{place}`")).collect()
 
-    def _read_state(self, table: str, state: str) -> DataFrame:
-        place = str(self._warehouse.directory / "delta" / table)
-        return self._spark.read.format("delta").option("versionAsOf", state).load(place)
+    def _added(self, frame: DataFrame, table: str, tag: str) -> str:
+        place = self._place(table)
+        writer = frame.write.format("delta").mode("append").partitionBy("cluster_id")
+        writer = writer.option("mergeSchema", "true").option("userMetadata", f"{_TAG} {tag}")
+        writer.save(place)
+        return str(self._history(place, 1)[0].version)
+
+    def _state(self, table: str, state: str) -> DataFrame:
+        return self._spark.read.format("delta").option("versionAsOf", state).load(self._place(table))
+
+    def _history(self, place: str, limit: int) -> list[Row]:
+        """The newest states, the newest first."""
+        return self._spark.sql(f"DESCRIBE HISTORY delta.`{place}` LIMIT {limit}").collect()
+
+    def _place(self, table: str) -> str:
+        return str(self._warehouse.directory / "delta" / table)
 
 
 class _Iceberg(_Foreign):
-    def _state_with(self, batch: Batch) -> str:
-        name = f"{_ICEBERG}.raw.{batch.table}"
-        tagged = f"SELECT snapshot_id FROM {name}.snapshots WHERE summary['{_TAG}'] = :tag"
-        if self._spark.catalog.tableExists(name):
-            found = self._spark.sql(tagged, {"tag": batch.tag}).collect()
-            if not found:
-                self._tagged(batch, name).append()
-        else:
-            self._tagged(batch, name).partitionedBy(F.col("cluster_id")).create()
-        return str(self._spark.sql(tagged, {"tag": batch.tag}).collect()[0][0])
+    """Its tables are in a catalog of their own, which is nothing but the directory."""
 
-    @staticmethod
-    def _tagged(batch: Batch, name: str) -> Any:
-        return batch.frame.writeTo(name).option(f"snapshot-property.{_TAG}", batch.tag)
+    def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
+        super().__init__(spark, warehouse)
+        home = warehouse.directory / "iceberg"
+        self._catalog = f"quorate_{hashlib.sha256(bytes(home)).hexdigest()[:12]}"
+        key = f"spark.sql.catalog.{self._catalog}"
+        spark.conf.set(key, "org.apache.iceberg.spark.SparkCatalog")
+        spark.conf.set(f"{key}.type", "hadoop")
+        spark.conf.set(f"{key}.warehouse", home.as_uri())
+        # A stream has a session of its own, which would not see what another has changed.
+        spark.conf.set(f"{key}.cache-enabled", "false")
 
-    def _read_state(self, table: str, state: str) -> DataFrame:
-        return self._spark.read.option("snapshot-id", state).table(f"{_ICEBERG}.raw.{table}")
+    def _take_back(self, table: str, state: str | None) -> None:
+        if not self._spark.catalog.tableExists(self._name(table)):
+            return
+        if self._has_tag_after(table, state):
+            if state is None:
+                self._spark.sql(f"DELETE FROM {self._name(table)}").collect()
+            else:
+                undo = f"CALL {self._catalog}.system.rollback_to_snapshot('raw.{table}', {int(state)})"
+                self._spark.sql(undo).collect()
+
+    def _has_tag_after(self, table: str, state: str | None) -> bool:
+        columns = "snapshot_id, parent_id, summary"
+        rows = self._spark.sql(f"SELECT {columns} FROM {self._name(table)}.snapshots").collect()
+        snapshots = {str(one.snapshot_id): one for one in rows}
+        at = self._newest(table)
+        while at is not None and at != state and at in snapshots:
+            if _TAG in snapshots[at].summary:
+                return True
+            before = snapshots[at].parent_id
+            at = None if before is None else str(before)
+        return False
+
+    def _added(self, frame: DataFrame, table: str, tag: str) -> str:
+        name = self._name(table)
+        if not self._spark.catalog.tableExists(name):
+            empty = self._spark.createDataFrame([], all_nullable(frame.schema))
+            made = empty.writeTo(name).tableProperty("write.spark.accept-any-schema", "true")
+            made.partitionedBy(F.col("cluster_id")).create()
+        writer = frame.writeTo(name).option("mergeSchema", "true")
+        writer.option(f"snapshot-property.{_TAG}", tag).append()
+        newest = self._newest(table)
+        assert newest is not None, f"{name} has just been appended to"
+        return newest
+
+    def _newest(self, table: str) -> str | None:
+        refs = self._spark.sql(f"SELECT snapshot_id FROM {self._name(table)}.refs WHERE name = 'main'")
+        return next((str(one.snapshot_id) for one in refs.collect()), None)
+
+    def _state(self, table: str, state: str) -> DataFrame:
+        return self._spark.read.option("snapshot-id", state).table(self._name(table))
+
+    def _name(self, table: str) -> str:
+        return f"{self._catalog}.raw.{table}"
 
 
 def _require(spark: SparkSession, name: str, coordinates: str) -> None:
@@ -191,7 +284,13 @@ def _require(spark: SparkSession, name: str, coordinates: str) -> None:
     try:
         spark.read.format(name).load("/nowhere")
     except Exception as error:  # which one depends on the format
-        if "DATA_SOURCE_NOT_FOUND" in str(error) or "ClassNotFound" in str(error):
+        said = str(error)
+        if _MISFIT.search(said):
+            raise WarehouseError(
+                f"format {name}: its jar is not for Spark {spark.version}; docs/pipeline.md says which go"
+                " together. Or leave --format out for parquet"
+            ) from None
+        if "DATA_SOURCE_NOT_FOUND" in said or "ClassNotFound" in said:
             raise WarehouseError(
                 f"format {name} needs its jar, which this Spark has not: start with"
                 f" --spark-conf spark.jars.packages={coordinates}:VERSION, or leave --format out for parquet"
