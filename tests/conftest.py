@@ -5,6 +5,8 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from whole_demo import Demo, run_once
+
 settings.register_profile(
     "default",
     deadline=None,  # no timing assertions: a busy machine is not a failure
@@ -13,6 +15,39 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("default")
+
+# Files that take minutes come first: one that began last would let the other worker wait for it.
+SLOW_FILES = (
+    "test_readme.py",
+    "test_declarative_project.py",
+    "test_pipeline_runs.py",
+    "test_pipeline_live.py",
+    "test_table_formats.py",
+    "test_standalone_pipeline.py",
+    "test_pipeline_apache.py",
+    "test_topic_sink.py",
+    "test_alerts_stream.py",
+    "test_topic_spark_4_0.py",
+    "test_metadata_spark_4_0.py",
+    "test_pipeline_story.py",
+    "test_topic_exactly_once.py",
+    "test_history_connect.py",
+    "test_history_tables.py",
+    "test_time_travel_images.py",
+    "test_answers_brokers.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    places = {name: at for at, name in enumerate(SLOW_FILES)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
+    """The directory that workers share is the one above their own."""
+    own = tmp_path_factory.getbasetemp()
+    return run_once(own.parent if "PYTEST_XDIST_WORKER" in os.environ else own)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from whole_demo import COMMAND, Demo
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 
@@ -17,20 +19,12 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.processes
 @pytest.mark.spark
-def test_the_first_commands_work():
+def test_the_first_commands_work(demo: Demo):
     commands = [
         line.removeprefix("$ ") for line in blocks("console")[0].splitlines() if line.startswith("$ ")
     ]
-    assert commands[0] == "make run"
-    for command in commands:
-        if command != "make test":  # that is what is running now
-            # Somebody who types it watches until they have seen enough; nobody does here.
-            done = run(f"{command} ARGS=--exit" if command == "make run" else command)
-            assert done.returncode == 0, done.stdout + done.stderr
-
-
-def run(command: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert commands == [COMMAND, "make test"]  # the second is what is running now
+    assert demo.returncode == 0, demo.output
 
 
 def test_the_python_example_prints_what_it_says():

@@ -10,6 +10,23 @@ from pyspark.sql import SparkSession
 
 from quorate.spark import session
 
+# As the pipeline has it for short histories: to compile and to adapt plans takes longer than they do.
+FOR_FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
+
+
+@pytest.fixture(scope="module")
+def as_for_many_rows(spark: SparkSession) -> Iterator[None]:
+    """Plans are compiled and adapted, as those of long histories are."""
+    for key in FOR_FEW_ROWS:
+        spark.conf.unset(key)
+    yield
+    for key, value in FOR_FEW_ROWS.items():
+        spark.conf.set(key, value)
+
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
@@ -22,9 +39,9 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "local"),
-            # Tests have few rows: to optimise the code for many takes Java longer than all they do.
             "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={home / 'derby'}",
             "spark.sql.streaming.metricsEnabled": "false",
+            **FOR_FEW_ROWS,
         },
     )
     yield spark

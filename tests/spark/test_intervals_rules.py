@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 from story_logs import clock
 
-from quorate.spark.intervals import identified, intervals, milliseconds
+from quorate.spark.intervals import following, identified, in_order, intervals, milliseconds
 
 pytestmark = pytest.mark.spark
 
@@ -83,7 +83,8 @@ EXPECTED = {
 def test_every_rule(spark: SparkSession) -> None:
     changes = spark.createDataFrame(CHANGES, SCHEMA)
 
-    spans = intervals(identified(changes, ["name"]), ["name"], ["state"])
+    followed = identified(changes, ["name"]).select("*", following(in_order()))
+    spans = intervals(followed, ["name"], ["state"])
 
     rows = spans.select("*", milliseconds(spans.start_ts, spans.end_ts).alias("lasted_ms")).collect()
     found: dict[str, list[tuple[Any, ...]]] = {}

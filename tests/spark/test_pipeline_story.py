@@ -6,8 +6,6 @@ The story is that of `quorate demo`: it leaves its directories, and a file that 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,24 +13,29 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from quorate.spark.origins import files_in
+from quorate.spark.origins import Origin, files_in
 from quorate.spark.pipeline import update
 from quorate.spark.report import write_report
 from quorate.spark.views import Tables, held_tables
 from quorate.spark.warehouse import Warehouse
+from whole_demo import Demo
 
 pytestmark = pytest.mark.spark
 
 Rows = Callable[[str], list[dict[str, Any]]]
-DEMO = [sys.executable, "-m", "quorate.cli.start", "demo", "--exit", "--no-pipeline", "--data"]
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    directory = tmp_path_factory.mktemp("demo") / "cluster"
-    done = subprocess.run([*DEMO, str(directory)], capture_output=True, text=True, timeout=300, check=False)
-    assert (directory / "story.json").exists(), done.stdout + done.stderr
+def directory(demo: Demo) -> Path:
+    directory = Path(demo.directory)
+    assert (directory / "story.json").exists(), demo.output
     return directory
+
+
+@pytest.fixture(scope="module")
+def origins(directory: Path) -> list[Origin]:
+    """What the nodes left; not what the demo's own pipeline made of it."""
+    return files_in([str(node) for node in sorted(directory.glob("node-*"))])
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +44,11 @@ def steps(directory: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def warehouse(spark: SparkSession, directory: Path, tmp_path_factory: pytest.TempPathFactory) -> Warehouse:
+def warehouse(
+    spark: SparkSession, origins: list[Origin], tmp_path_factory: pytest.TempPathFactory
+) -> Warehouse:
     warehouse = Warehouse.create(tmp_path_factory.mktemp("story") / "house")
-    done = update(spark, warehouse, files_in([str(directory)]))
+    done = update(spark, warehouse, origins)
     assert done.has_new_answers
     return warehouse
 
@@ -154,9 +159,9 @@ def test_the_report_tells_the_same(spark: SparkSession, warehouse: Warehouse, ro
         assert row["text"].partition(";")[0] in page
 
 
-def test_running_again_changes_nothing(spark: SparkSession, warehouse: Warehouse, directory: Path):
+def test_running_again_changes_nothing(spark: SparkSession, warehouse: Warehouse, origins: list[Origin]):
     before = warehouse.contents()
-    done = update(spark, warehouse, files_in([str(directory)]))
+    done = update(spark, warehouse, origins)
     after = warehouse.contents()
     assert (done.rows, done.has_new_answers) == ({}, False)
     assert (after.tables, after.answers, after.streams) == (before.tables, before.answers, before.streams)

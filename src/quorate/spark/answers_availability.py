@@ -15,7 +15,7 @@ from pyspark.sql.window import Window
 
 from quorate.spark.answers_schemas import AVAILABILITY, IMBALANCE
 from quorate.spark.history_partitions import NO_LEADER
-from quorate.spark.intervals import declared, identified, milliseconds
+from quorate.spark.intervals import THING, declared, milliseconds, things
 
 __all__ = ["availability", "imbalance", "log_ends"]
 
@@ -30,9 +30,11 @@ def availability(partition_states: DataFrame, configs: DataFrame, records: DataF
     """How long nobody led a partition, and how long fewer replicas were in sync than `min.insync.replicas`,
     as the topic, its leader's broker or the cluster has it at that time; else 1, and never more than there
     are replicas. For each partition, and added up for each topic, broker and cluster."""
-    before = fn.lag("leader").over(Window.partitionBy("thing", *_PARTITION).orderBy("start_offset"))
-    spans = identified(_until_the_end(partition_states, records), _PARTITION).select(
-        "*", (~fn.col("leader").eqNullSafe(before)).alias("is_first_piece")
+    before = fn.lag("leader").over(Window.partitionBy(*THING).orderBy("start_offset"))
+    spans = (
+        _until_the_end(partition_states, records)
+        .select("*", *things(_PARTITION))
+        .select("*", (~fn.col("leader").eqNullSafe(before)).alias("is_first_piece"))
     )
     pieces = _with_min_isr(spans, configs)
     lasted = milliseconds(fn.col("start_ts"), fn.col("end_ts"))

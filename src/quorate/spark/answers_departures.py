@@ -15,7 +15,7 @@ from pyspark.sql.window import Window
 
 from quorate.spark.history_brokers import FENCED, SHUTTING_DOWN, UNFENCED
 from quorate.spark.history_partitions import NO_LEADER
-from quorate.spark.intervals import identified, milliseconds
+from quorate.spark.intervals import THING, milliseconds, things
 
 __all__ = ["ANEW", "CONTROLLED", "TOGETHER_MS", "departures", "lost_leaderships", "with_reach"]
 
@@ -96,10 +96,11 @@ def lost_leaderships(left: DataFrame, partition_leaders: DataFrame) -> DataFrame
 
     What a broker loses between leaving and coming back is due to its leaving.
     """
-    of_partition = Window.partitionBy("thing", *_PARTITION).orderBy("start_offset")
+    of_partition = Window.partitionBy(*THING).orderBy("start_offset")
     following = fn.lead(fn.struct("leader", "end_offset", "end_ts")).over(of_partition)
     ends = (
-        identified(partition_leaders.where(fn.col("leader").isNotNull()), _PARTITION)
+        partition_leaders.where(fn.col("leader").isNotNull())
+        .select("*", *things(_PARTITION))
         .select("cluster_id", "leader", "end_offset", "end_ts", following.alias("following"))
         .where(
             fn.col("end_offset").isNotNull()
@@ -129,8 +130,8 @@ def _attached(losses: DataFrame, left: DataFrame) -> DataFrame:
     columns = ("broker_epoch", "cause", "offset", "ts", "down_offset", "down_ts", "returned", "reach")
     departure = fn.struct(*columns)
     of_left = left.select(*_BROKER, fn.col("reach").alias("at"), departure.alias("departure"))
-    with_nothing = identified(_padded(of_left, losses), _BROKER)
-    order = Window.partitionBy("thing", *_BROKER).orderBy("at", "is_loss")
+    with_nothing = _padded(of_left, losses).select("*", *things(_BROKER))
+    order = Window.partitionBy(*THING).orderBy("at", "is_loss")
     last = fn.last("departure", ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, 0))
     returned, offset = fn.col("departure.returned"), fn.col("departure.offset")
     early_ms = milliseconds(fn.col("lost.ts"), fn.col("departure.ts"))

@@ -9,7 +9,15 @@ from pyspark.sql import functions as fn
 
 from quorate.spark.history_replay import replayed
 from quorate.spark.history_schemas import BROKER_SESSIONS, BROKER_STATES, CONTROLLER_TERMS
-from quorate.spark.intervals import CHANGE, declared, identified, in_order, intervals, last_known
+from quorate.spark.intervals import (
+    PLACED,
+    declared,
+    following,
+    identified,
+    in_order,
+    intervals,
+    last_known,
+)
 
 __all__ = [
     "FENCED",
@@ -75,9 +83,9 @@ def controller_terms(records: DataFrame) -> DataFrame:
         fn.lit(None).cast("struct<offset:bigint,ts:timestamp,is_known:boolean>").alias("cut"),
         (fn.col("election_offset") == fn.col("first.offset")).alias("is_first"),
     )
-    found = intervals(
-        identified(changes, ("cluster_id",)), ("cluster_id",), ("epoch", "controller_id", "is_first")
-    )
+    keys = ("cluster_id",)
+    followed = identified(changes, keys).select("*", following(in_order()))
+    found = intervals(followed, keys, ("epoch", "controller_id", "is_first"))
     with_known = found.select(
         "cluster_id",
         "epoch",
@@ -100,16 +108,16 @@ def broker_changes(records: DataFrame) -> DataFrame:
     rows = identified(
         replayed(records).where(kind.isin(_REGISTER, _CHANGE, _UNREGISTER, _FENCE, _UNFENCE)), _KEYS
     )
-    order = in_order(_KEYS)
+    order = in_order()
     known = rows.select(
-        "thing",
         *_KEYS,
         fn.col("broker_epoch").alias("said_epoch"),
         last_known(fn.when(kind == _REGISTER, _registration()), order).alias("registration"),
         last_known(says_fenced(), order).alias("is_fenced"),
         last_known(says_shutting_down(), order).alias("is_shutting_down"),
-        *[one for one in CHANGE if one != "is_gone"],
+        *[one for one in PLACED if one != "is_gone"],
         (kind == _UNREGISTER).alias("is_gone"),
+        following(order),
     )
     state = (
         fn.when(fn.col("is_fenced"), FENCED)
@@ -117,7 +125,6 @@ def broker_changes(records: DataFrame) -> DataFrame:
         .when(~fn.col("is_fenced"), UNFENCED)
     )
     return known.select(
-        "thing",
         *_KEYS,
         fn.coalesce("registration.broker_epoch", "said_epoch").alias("broker_epoch"),
         fn.col("registration.incarnation_id").alias("incarnation_id"),
@@ -126,7 +133,8 @@ def broker_changes(records: DataFrame) -> DataFrame:
         "is_fenced",
         "is_shutting_down",
         state.alias("state"),
-        *CHANGE,
+        *PLACED,
+        "following",
     )
 
 

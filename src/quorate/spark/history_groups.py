@@ -13,7 +13,7 @@ from pyspark.sql import functions as fn
 from pyspark.sql.window import Window
 
 from quorate.spark.history_schemas import COMMITTED_OFFSETS, GROUP_GENERATIONS, GROUP_MEMBERS
-from quorate.spark.intervals import CHANGE, declared, identified, intervals
+from quorate.spark.intervals import CHANGE, declared, following, identified, in_order, intervals
 
 __all__ = ["committed_offsets", "group_generations", "group_members"]
 
@@ -87,7 +87,7 @@ def committed_offsets(group_records: DataFrame) -> DataFrame:
 
 
 def _intervals(changes: DataFrame, keys: Sequence[str], state: Sequence[str]) -> DataFrame:
-    return intervals(identified(changes, keys), keys, state)
+    return intervals(identified(changes, keys).select("*", following(in_order())), keys, state)
 
 
 def _classic_members(rows: DataFrame) -> DataFrame:

@@ -16,7 +16,17 @@ from pyspark.sql.window import Window
 from quorate.spark.history_replay import replayed
 from quorate.spark.history_schemas import PARTITION_ISR, PARTITION_LEADERS, PARTITION_STATES
 from quorate.spark.history_topics import topic_lives
-from quorate.spark.intervals import CHANGE, SPAN, declared, identified, in_order, intervals, last_known
+from quorate.spark.intervals import (
+    CHANGE,
+    PLACED,
+    SPAN,
+    declared,
+    following,
+    identified,
+    in_order,
+    intervals,
+    last_known,
+)
 
 __all__ = [
     "NO_LEADER",
@@ -36,18 +46,18 @@ _KEYS: Final = ("cluster_id", "topic_id", "partition")
 def partition_leaders(records: DataFrame) -> DataFrame:
     """Who led each partition, and in which epoch."""
     rows = _rows(records).where(fn.col("leader").isNotNull())
-    order = in_order(_KEYS)
+    order = in_order()
     counted = rows.select(
-        "thing",
         *_KEYS,
         "leader",
         "said_leader_epoch",
         _count(~fn.col("is_whole"), order).alias("elections"),
-        *CHANGE,
+        *PLACED,
+        following(order),
     )
     base = last_known(fn.col("said_leader_epoch") - fn.col("elections"), order)
     changes = counted.select(
-        "thing", *_KEYS, "leader", (base + fn.col("elections")).alias("leader_epoch"), *CHANGE
+        *_KEYS, "leader", (base + fn.col("elections")).alias("leader_epoch"), *PLACED, "following"
     )
     return declared(partition_intervals(changes, records, ("leader", "leader_epoch")), PARTITION_LEADERS)
 
@@ -55,13 +65,13 @@ def partition_leaders(records: DataFrame) -> DataFrame:
 def partition_isr(records: DataFrame) -> DataFrame:
     """Who was in sync with the leader, of those who have the partition."""
     rows = _rows(records).where(fn.col("isr").isNotNull() | fn.col("replicas").isNotNull())
-    order = in_order(_KEYS)
+    order = in_order()
     changes = rows.select(
-        "thing",
         *_KEYS,
         last_known(fn.col("isr"), order).alias("isr"),
         last_known(fn.col("replicas"), order).alias("replicas"),
-        *CHANGE,
+        *PLACED,
+        following(order),
     )
     return declared(partition_intervals(changes, records, ("isr", "replicas")), PARTITION_ISR)
 
@@ -75,10 +85,9 @@ def partition_states(records: DataFrame) -> DataFrame:
 def partition_changes(records: DataFrame) -> DataFrame:
     """A row for every record about a partition, with all that is known of it from then on: changes in the
     sense of `intervals`."""
-    order = in_order(_KEYS)
+    order = in_order()
     is_change = ~fn.col("is_whole")
     counted = _rows(records).select(
-        "thing",
         *_KEYS,
         "said_leader_epoch",
         "said_partition_epoch",
@@ -88,12 +97,12 @@ def partition_changes(records: DataFrame) -> DataFrame:
         ],
         _count(is_change & fn.col("leader").isNotNull(), order).alias("elections"),
         _count(is_change, order).alias("changes"),
-        *CHANGE,
+        *PLACED,
+        following(order),
     )
     leader_base = last_known(fn.col("said_leader_epoch") - fn.col("elections"), order)
     partition_base = last_known(fn.col("said_partition_epoch") - fn.col("changes"), order)
     return counted.select(
-        "thing",
         *_KEYS,
         "leader",
         (leader_base + fn.col("elections")).alias("leader_epoch"),
@@ -102,7 +111,8 @@ def partition_changes(records: DataFrame) -> DataFrame:
         "replicas",
         "adding_replicas",
         "removing_replicas",
-        *CHANGE,
+        *PLACED,
+        "following",
     )
 
 

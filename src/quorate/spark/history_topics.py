@@ -11,7 +11,7 @@ from pyspark.sql.window import Window
 
 from quorate.spark.history_replay import cut_at, replayed
 from quorate.spark.history_schemas import CONFIGS, FEATURES, TOPICS
-from quorate.spark.intervals import declared, identified, intervals
+from quorate.spark.intervals import declared, following, identified, in_order, intervals
 
 __all__ = ["TOPIC_RESOURCE", "configs", "features", "topic_lives", "topics"]
 
@@ -132,7 +132,7 @@ def _removals(records: DataFrame) -> DataFrame:
 
 
 def _intervals(changes: DataFrame, keys: Sequence[str], state: str) -> DataFrame:
-    return intervals(identified(changes, keys), keys, (state,))
+    return intervals(identified(changes, keys).select("*", following(in_order())), keys, (state,))
 
 
 def _field(name: str) -> Column:

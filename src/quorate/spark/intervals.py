@@ -32,10 +32,26 @@ from pyspark.sql import functions as fn
 from pyspark.sql.types import StructType
 from pyspark.sql.window import Window
 
-__all__ = ["CHANGE", "SPAN", "declared", "identified", "in_order", "intervals", "last_known", "milliseconds"]
+__all__ = [
+    "CHANGE",
+    "PLACED",
+    "SPAN",
+    "THING",
+    "declared",
+    "following",
+    "identified",
+    "in_order",
+    "intervals",
+    "last_known",
+    "milliseconds",
+    "things",
+]
 
-# The columns that every change has beside its keys and its state, and those that every interval has.
+# The columns that every change has beside its keys and its state, those by which `identified` lets Spark find
+# its place quickly, with the rest that is still needed then, and those that every interval has.
 CHANGE: Final = ("at_offset", "at_ts", "offset", "origin", "position", "is_gone", "cut")
+THING: Final = ("thing_high", "thing_low")
+PLACED: Final = (*THING, "moment", "at_ts", "offset", "position", "is_gone", "cut")
 SPAN: Final = (
     "origin",
     "start_offset",
@@ -46,18 +62,26 @@ SPAN: Final = (
     "is_end_known",
 )
 _LOG: Final = "log"
+_SNAPSHOT: Final = "snapshot"
 
 
-def in_order(keys: Sequence[str]) -> WindowSpec:
-    """The changes of one thing, in the order in which they came to count. A snapshot stands for its offset as
-    well, so it comes after what the log has there. The rows must be `identified`."""
-    return Window.partitionBy("thing", *keys).orderBy("at_offset", "origin", "offset", "position")
+def things(keys: Sequence[str]) -> list[Column]:
+    """The columns `THING`, a number of 128 bits for each thing, so that no two have the same. To sort and to
+    tell apart is most of the work, and text, which begins alike in all rows of a cluster, is slow at both."""
+    interleaved = [one for at, key in enumerate(keys) for one in (fn.lit(at), fn.col(key))]
+    return [fn.xxhash64(*keys).alias(THING[0]), fn.xxhash64(*interleaved).alias(THING[1])]
 
 
-def identified(rows: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Adds `thing`, a number for each thing. Spark sorts by it first, and compares text, which begins alike
-    in all rows of a cluster, only where the numbers are the same. Sorting is most of the work."""
-    return rows.select("*", fn.xxhash64(*keys).alias("thing"))
+def identified(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
+    """Adds `THING`, and `moment`: the offset at which a change counts and its origin, in one number. A
+    snapshot stands for its offset as well, so it comes after what the log has there."""
+    is_restated = fn.when(fn.col("origin") == _LOG, 0).otherwise(1)
+    return changes.select("*", *things(keys), (fn.col("at_offset") * 2 + is_restated).alias("moment"))
+
+
+def in_order() -> WindowSpec:
+    """The changes of one thing, in the order in which they came to count. They must be `identified`."""
+    return Window.partitionBy(*THING).orderBy("moment", "offset", "position")
 
 
 def last_known(column: Column, order: WindowSpec) -> Column:
@@ -65,66 +89,65 @@ def last_known(column: Column, order: WindowSpec) -> Column:
     return fn.last(column, ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, 0))
 
 
+def following(order: WindowSpec) -> Column:
+    """The column `following`: the moment of the next change of the same thing."""
+    return fn.lead("moment").over(order).alias("following")
+
+
 def intervals(changes: DataFrame, keys: Sequence[str], state: Sequence[str]) -> DataFrame:
     """One row per stretch in which a thing was there and its state the same: keys, state and `SPAN`. The
-    changes must be `identified`.
+    changes must be `identified` and have `following`: who looks at the next row should do so in the same step
+    in which he looks at those before.
 
     A null end means that it is still so. Nothing lasts from an offset to itself: of several changes that
     count at the same offset, as those of a metadata transaction do, the last one is seen. A snapshot that
     repeats what the log says changes nothing."""
-    order = in_order(keys)
-    cut, following = fn.col("cut"), fn.col("following")
-    is_later = (following["at_offset"] > fn.col("at_offset")) | (following["origin"] != fn.col("origin"))
-    is_lost = following.isNull() | (following["at_offset"] > cut["offset"])
-    settled = (
-        changes.select(
-            "thing",
-            *keys,
-            *state,
-            *CHANGE,
-            fn.lead(fn.struct("at_offset", "origin")).over(order).alias("following"),
-        )
-        .where(following.isNull() | is_later)
-        .select("*", fn.when(is_lost, cut).alias("lost"))
+    order = in_order()
+    cut, moment, next_moment = fn.col("cut"), fn.col("moment"), fn.col("following")
+    is_lost = next_moment.isNull() | (_offset(next_moment) > cut["offset"])
+    settled = changes.where(next_moment.isNull() | (next_moment > moment)).select(
+        *keys, *state, *PLACED, fn.when(is_lost, cut).alias("lost")
     )
+    kept = (*keys, *state, *THING, "moment", "at_ts", "offset", "position", "is_gone")
     now = fn.struct(*state, "is_gone")
     starts = settled.select(
-        "*",
-        now.alias("now"),
+        *kept,
         fn.lag(now).over(order).alias("before"),
         fn.lag("lost").over(order).alias("lost_before"),
         fn.last("lost")
         .over(order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
         .alias("lost_last"),
-    ).where(
-        fn.col("before").isNull()
-        | fn.col("lost_before").isNotNull()
-        | ~fn.col("before").eqNullSafe(fn.col("now"))
-    )
+    ).where(fn.col("before").isNull() | fn.col("lost_before").isNotNull() | ~fn.col("before").eqNullSafe(now))
     ended_by = fn.struct(
-        fn.col("at_offset").alias("offset"),
-        fn.col("at_ts").alias("ts"),
-        (fn.col("origin") == _LOG).alias("is_known"),
+        _offset(moment).alias("offset"), fn.col("at_ts").alias("ts"), _is_of_log(moment).alias("is_known")
     )
     ends = starts.select(
-        "*",
-        fn.lead(fn.coalesce("lost_before", ended_by)).over(order).alias("ended_by"),
-    ).select("*", fn.coalesce("ended_by", "lost_last").alias("end"))
+        *kept, "lost_last", fn.lead(fn.coalesce("lost_before", ended_by)).over(order).alias("ended_by")
+    )
     return (
         ends.where(~fn.col("is_gone"))
+        .select(*keys, *state, "moment", "at_ts", fn.coalesce("ended_by", "lost_last").alias("end"))
+        .where(fn.col("end").isNull() | (fn.col("end")["offset"] > _offset(moment)))
         .select(
             *keys,
             *state,
-            "origin",
-            fn.col("at_offset").alias("start_offset"),
+            fn.when(_is_of_log(moment), _LOG).otherwise(_SNAPSHOT).alias("origin"),
+            _offset(moment).alias("start_offset"),
             fn.col("end")["offset"].alias("end_offset"),
             fn.col("at_ts").alias("start_ts"),
             fn.col("end")["ts"].alias("end_ts"),
-            (fn.col("origin") == _LOG).alias("is_start_known"),
+            _is_of_log(moment).alias("is_start_known"),
             fn.col("end")["is_known"].alias("is_end_known"),
         )
-        .where("end_offset is null or end_offset > start_offset")
     )
+
+
+def _offset(moment: Column) -> Column:
+    return fn.shiftright(moment, 1)
+
+
+def _is_of_log(moment: Column) -> Column:
+    return moment.bitwiseAND(1) == 0
 
 
 def declared(table: DataFrame, schema: StructType) -> DataFrame:

@@ -30,6 +30,9 @@ __all__ = ["recommended_settings", "register", "session"]
 
 _SHUFFLE_PARTITIONS_MAX: Final = 16
 _SETTINGS: Final = {
+    # Java's second compiler takes as long as all the rest of a run over a short history, and gains nothing
+    # over a long one, whose time goes into sorting and copying.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.log.level": "ERROR",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
