@@ -49,7 +49,7 @@ def simulate_quorum(seed: int, seconds: int, *, steps_max: int | None, should_sh
     _print_outcome(outcome, seconds, len(faults))
     if outcome.violation is not None:
         if should_shrink:
-            faults = _minimise(_QUORUM, seed, duration_ns, faults)
+            faults = _minimise(_QUORUM, duration_ns, faults, outcome)
             with without_log_lines():
                 outcome = run_quorum(seed, duration_ns, faults, lines_per_node_max=_LINES)
         _print_last_lines(outcome, faults)
@@ -76,7 +76,7 @@ def simulate_cluster(
             print(line)
     _print_outcome(outcome, seconds, len(faults))
     if outcome.violation is not None and should_minimise:
-        faults = _minimise(_CLUSTER, seed, duration_ns, faults)
+        faults = _minimise(_CLUSTER, duration_ns, faults, outcome)
         story, outcome = _run_cluster(seed, duration_ns, faults)
         print("with these alone:")
         for line in story:
@@ -142,10 +142,18 @@ def _fail(message: str) -> NoReturn:
     raise typer.Exit(2)
 
 
-def _minimise(world: _World, seed: int, duration_ns: int, faults: list[Fault]) -> list[Fault]:
-    """A smaller list that breaks the same promise; it is printed."""
+def _minimise(world: _World, duration_ns: int, faults: list[Fault], outcome: Outcome) -> list[Fault]:
+    """A smaller list that breaks the same promise; it is printed. `outcome` is that of the whole list."""
+    known = {tuple(faults): _kind(outcome)}  # no list is run twice
+
+    def run(some: list[Fault]) -> str | None:
+        key = tuple(some)
+        if key not in known:
+            known[key] = _kind(world.run(outcome.seed, duration_ns, some))
+        return known[key]
+
     with without_log_lines():
-        small = shrink(faults, lambda some: _kind(world.run(seed, duration_ns, some)), _SHRINK_RUNS_MAX)
+        small = shrink(faults, run, _SHRINK_RUNS_MAX)
     print(f"{len(small)} of {len(faults)} faults are enough:\n{to_text(small)}", end="")
     return small
 
