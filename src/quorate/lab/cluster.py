@@ -80,7 +80,7 @@ _BROKER_SETTINGS: Final = {
     "replica.fetch.wait.max.ms": "300",
     "replica.fetch.backoff.ms": "100",
     "replica.socket.timeout.ms": "2000",
-    "replica.high.watermark.checkpoint.interval.ms": "2000",
+    "replica.high.watermark.checkpoint.interval.ms": "700",
     "offsets.topic.num.partitions": str(OFFSETS_PARTITIONS),
     "offsets.topic.replication.factor": "3",
     "group.initial.rebalance.delay.ms": "300",
