@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -119,6 +120,19 @@ BLACKOUTS = [
     for kind in ("power_loss", "restart")
     for controller in ("v1", "v2", "v3")
 ]
+# All controllers begin anew, and two of them hear only of the third, and late: both may ask it for a vote.
+TWO_CANDIDATES = sorted(
+    fault
+    for turn, (one, other) in enumerate((("v1", "v2"), ("v2", "v3"), ("v1", "v3"), ("v1", "v2")))
+    for second in (1 + 3.5 * turn,)
+    for fault in (
+        *(at(second, "kill", voter) for voter in ("v1", "v2", "v3")),
+        *(at(second, "slow_link", *pair, 300.0) for pair in permutations(("v1", "v2", "v3"), 2)),
+        at(second + 0.01, "cut", one, other),
+        *(at(second + 0.1, "restart", voter) for voter in ("v1", "v2", "v3")),
+        at(second + 3.2, "heal", one, other),
+    )
+)
 # Every broker in turn reaches its clients and nobody else: what it writes then is not replicated.
 EVERY_BROKER_ALONE = [
     at(1 + 4 * turn + (0 if kind == "cut" else 3.9), kind, broker, other)
@@ -156,7 +170,7 @@ def one_of_three_is_a_majority() -> None:
     VoterSet.majority = property(lambda self: max(1, len(self.voters) // 2))  # type: ignore[assignment]
 
 
-@mutation()
+@mutation(faults=TWO_CANDIDATES)
 def a_vote_is_given_twice() -> None:
     """A voter gives its vote of an epoch to everybody who asks."""
     election._is_same_candidate = lambda *_: True
