@@ -136,9 +136,11 @@ settings = recommended_settings("local[2]") | {
     "spark.sql.warehouse.dir": str(home / "warehouse"),
     "spark.sql.catalogImplementation": "hive",
     "spark.hadoop.javax.jdo.option.ConnectionURL": "jdbc:derby:memory:declarative;create=true",
-    "spark.driver.extraJavaOptions": f"-Dderby.system.home={home}",
+    "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={home}",
     "spark.sql.pipelines.execution.streamstate.pollingInterval": "0",
     "spark.sql.pipelines.maxFlowRetryAttempts": "0",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.shuffle.partitions": "1",
 }

@@ -20,7 +20,14 @@ from quorate.spark import alerts, answers, history, session, time_travel
 from quorate.spark.raw_tables import RAW_TABLES
 from story_logs import bad_day
 
-spark = session("local[2]", settings={"spark.api.mode": "connect", "spark.driver.memory": "1g"})
+settings = {
+    "spark.api.mode": "connect",
+    "spark.driver.memory": "1g",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
+}
+spark = session("local[2]", settings=settings)
 tables = {name: spark.createDataFrame([], schema) for name, schema in RAW_TABLES.items()}
 tables["records"] = spark.createDataFrame(bad_day().table())
 for module in (history, answers):

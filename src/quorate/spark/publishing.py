@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,10 +38,11 @@ def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
         if tables.contents.answers_of == of:
             return False
         with ExitStack() as unpublished, suited_to(spark, tables.contents):
-            names = {name: unpublished.enter_context(warehouse.new_answer()) for name in _kept()}
+            kept = _needed_often()
+            names = {name: unpublished.enter_context(warehouse.new_answer()) for name in kept}
             places = {name: warehouse.answer_place(part) for name, part in names.items()}
-            _Computation(spark, tables, places).run()
-            parts = {name: Part(names[name], *count(places[name])) for name in ANSWERS}
+            counts = _Computation(spark, tables, places).run()
+            parts = {name: Part(names[name], *counts[name]) for name in ANSWERS}
             now_ms = int(time.time() * 1000)
             warehouse.change(lambda newest: replace(newest, answers=parts, answers_ms=now_ms, answers_of=of))
     return True
@@ -54,9 +55,11 @@ class _Computation:
     spark: SparkSession
     tables: Tables
     places: Mapping[str, Path]
+    counts: dict[str, tuple[int, int]] = field(default_factory=dict)
 
-    def run(self) -> None:
-        waiting = {name: _kept_inputs(name) for name in self.places}
+    def run(self) -> Mapping[str, tuple[int, int]]:
+        """How many rows and bytes each answer has."""
+        waiting = {name: self._waits_for(name) for name in self.places}
         with ThreadPoolExecutor(_AT_ONCE, "answers") as pool:
             list(pool.map(self._take, _raw_inputs()))
             running: dict[Future[None], str] = {}
@@ -73,6 +76,14 @@ class _Computation:
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
+        return self.counts
+
+    def _waits_for(self, name: str) -> set[str]:
+        """The kept tables that one is made of, also through those that are not kept."""
+        found: set[str] = set()
+        for one in _derived_inputs(name):
+            found |= {one} if one in self.places else self._waits_for(one)
+        return found
 
     def _take(self, name: str) -> None:
         """A raw table, for all that are made of it."""
@@ -84,9 +95,10 @@ class _Computation:
         if name not in ANSWERS and is_short(self.tables.contents):
             self.tables.give(name, self._at_hand(rows))
             return
-        place = str(self.places[name])
-        (rows.coalesce(1) if name in ANSWERS else rows).write.parquet(place)
-        self.tables.give(name, self.spark.read.schema(rows.schema).parquet(place))
+        place = self.places[name]
+        (rows.coalesce(1) if name in ANSWERS else rows).write.parquet(str(place))
+        self.counts[name] = count(place)
+        self.tables.give(name, self.spark.read.schema(rows.schema).parquet(str(place)))
 
     def _at_hand(self, rows: DataFrame) -> DataFrame:
         """The rows themselves in the place of the plan that leads to them: plans that are made of it are
@@ -94,20 +106,11 @@ class _Computation:
         return self.spark.createDataFrame(rows.toArrow(), rows.schema)
 
 
-def _kept() -> list[str]:
+def _needed_often() -> list[str]:
     """All answers, and history that several tables are made of. They are written and read back: a plan that
     has all of history in it takes longer to make than to carry out."""
     uses = Counter(one for name in _all_needed() for one in _derived_inputs(name))
     return [name for name in _all_needed() if name in ANSWERS or uses[name] > 1]
-
-
-def _kept_inputs(name: str) -> set[str]:
-    """The kept tables that one waits for, also through those that are not kept."""
-    kept = set(_kept())
-    found: set[str] = set()
-    for one in _derived_inputs(name):
-        found |= {one} if one in kept else _kept_inputs(one)
-    return found
 
 
 def _all_needed() -> list[str]:
