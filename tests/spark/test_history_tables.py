@@ -39,7 +39,7 @@ def naive(logs: list[Log]) -> list[dict[str, list[dict[str, Any]]]]:
 
 
 @pytest.fixture(scope="module")
-def records(spark: SparkSession, as_for_many_rows: None, logs: list[Log]) -> DataFrame:
+def records(spark: SparkSession, as_for_many_rows: None, logs: list[Log]) -> DataFrame:  # noqa: ARG001
     return spark.createDataFrame(as_table(logs)).cache()
 
 
