@@ -179,6 +179,25 @@ async def test_an_answer_waits_for_its_commit(hosting):
 
 
 @in_loop
+async def test_what_was_found_in_the_log_and_is_not_committed_may_be_lost_as_well(hosting):
+    hosted = await hosting.lead(replicas=(1, 2))
+    hosting.begin(hosted, hosted.shard.add(5))
+    await asyncio.sleep(0.01)
+    hosting.shards.close()
+    hosting.shards.elected(hosted.partition)
+    await hosting.settle()
+    again = hosting.shards.active(0)
+    assert again.shard.sum == 5
+    assert await hosting.ask(again, again.shard.look()) == ErrorCode.NONE
+    behind = [hosting.begin(again, again.shard.look(reads_uncommitted=True)) for _ in range(2)]
+    await asyncio.sleep(0.01)
+    assert not any(one.done() for one in behind)
+    again.partition.fetched_by(2, 1, 0, -1)
+    assert [(await one).error_code for one in behind] == [ErrorCode.NONE] * 2
+    assert await hosting.ask(again, again.shard.look(reads_uncommitted=True)) == ErrorCode.NONE
+
+
+@in_loop
 async def test_whoever_waits_for_a_commit_is_told_when_the_leadership_goes(hosting):
     hosted = await hosting.lead(replicas=(1, 2))
     late = hosting.begin(hosted, hosted.shard.add(5))

@@ -190,6 +190,7 @@ class Hosted(Generic[S]):
         self._will_deliver = False
         self._batch: OpenBatch | None = None
         self._held: deque[Held] = deque()  # in the order of their offsets
+        self._loaded_end_offset = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = inf  # what it is set to
         self._loading: asyncio.Task[None] | None = None
@@ -226,6 +227,7 @@ class Hosted(Generic[S]):
             self._host.logger.error("not loaded partition=%s reason=%s", key, reason, exc_info=bug)
             return
         self.state = State.ACTIVE
+        self._loaded_end_offset = offset
         took_ms = self._host.moment().now_ms - began_ms
         loads = self._host.loads
         loads.loaded += 1
@@ -377,13 +379,20 @@ class Hosted(Generic[S]):
             self._answer(effects.answers)
         elif self._batch is not None:
             self._batch.steps.append(effects)
-        else:
+        elif self._held:
             self._held[-1].steps.append(effects)
+        else:
+            deadline_ms = self._host.moment().now_ms + self._host.commit_timeout_ms
+            self._held.append(Held(self._loaded_end_offset - 1, deadline_ms, [effects]))
 
     @property
     def _is_behind(self) -> bool:
-        """Whether something was applied and is not committed yet."""
-        return self._batch is not None or bool(self._held)
+        """Whether something was applied and is not committed yet. That may have been found in the log."""
+        return (
+            self._batch is not None
+            or bool(self._held)
+            or self.partition.high_watermark < self._loaded_end_offset
+        )
 
     def _write(self, effects: Effects, moment: Moment) -> ErrorCode | None:
         """Applies the records of a step, to be written when this turn of the loop ends; or why not."""
