@@ -59,6 +59,7 @@ from quorate.coordinator.consumer_members import (
     Member,
     partitions_of,
 )
+from quorate.coordinator.consumer_settled import says_nothing_of_itself
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.consumer_steps import take_steps
 from quorate.coordinator.effects import Caller, Ticket
@@ -186,17 +187,7 @@ def _hear(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step: St
 
 def _as_it_says(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
     """The member after what it says about itself; the same, if it says nothing new."""
-    if (
-        request.rebalance_timeout_ms == -1
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-        and request.server_assignor is None
-        and request.rack_id is None
-        and request.instance_id is None
-        and member.classic is None
-        and member.client_id == caller.client_id
-        and member.client_host == caller.client_host
-    ):
+    if member.classic is None and says_nothing_of_itself(member, request, caller):
         return member
     return replace(
         member,

@@ -6,10 +6,11 @@ Nearly every heartbeat is one. Nothing is to be decided then: the member lives, 
 from __future__ import annotations
 
 from quorate.coordinator.consumer_group import ConsumerGroup
+from quorate.coordinator.consumer_members import Member
 from quorate.coordinator.effects import Caller
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
 
-__all__ = ["is_settled"]
+__all__ = ["is_settled", "says_nothing_of_itself"]
 
 
 def is_settled(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
@@ -23,15 +24,16 @@ def is_settled(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, cal
         and member.is_reconciled_to(state.target_epoch)
         and not group.wants_refresh
         and not state.regex_counts  # expressions are looked up again from time to time
-        and member.client_id == caller.client_id
-        and member.client_host == caller.client_host
-        and _says_nothing(request)
+        and request.topic_partitions is None
+        and says_nothing_of_itself(member, request, caller)
     )
 
 
-def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
+def says_nothing_of_itself(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
+    """Whether all that is known of a member stays as it is."""
     return (
-        request.topic_partitions is None
+        member.client_id == caller.client_id
+        and member.client_host == caller.client_host
         and request.instance_id is None
         and request.rack_id is None
         and request.rebalance_timeout_ms == -1

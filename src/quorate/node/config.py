@@ -26,6 +26,7 @@ from quorate.coordinator.settings import KEYS as GROUP_KEYS
 from quorate.coordinator.settings import GroupSettings
 from quorate.net.budget import Budget
 from quorate.net.limits import Limits
+from quorate.net.tls_keys import TLS_KEYS
 from quorate.node.config_values import (
     ConfigError,
     Listener,
@@ -54,7 +55,7 @@ from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.values import dataclass
 
-__all__ = ["SETTINGS", "TLS_KEYS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
+__all__ = ["SETTINGS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
 
 
 _GROUPS: Final = GroupSettings()
@@ -381,22 +382,6 @@ class NodeConfig:
             connections_per_address_max=self["max.connections.per.ip"],
             idle_ms_max=self["connections.max.idle.ms"],
         )
-
-
-TLS_KEYS: Final = frozenset(
-    {
-        "ssl.client.auth",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-    }
-)
 
 
 def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:

@@ -11,7 +11,8 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
-from quorate.net.tls import ClientAuth, Pem, TlsError, TlsSettings, client_context, server_context
+from quorate.net.tls import TlsError, TlsSettings, client_context, server_context
+from quorate.net.tls_keys import TlsKeyError, tls_settings
 from quorate.node.config import ConfigError, NodeConfig
 
 __all__ = ["Tls", "protocol_of"]
@@ -76,59 +77,8 @@ class Tls:
 
     def _made(self, make: Callable[[TlsSettings], ssl.SSLContext]) -> ssl.SSLContext:
         try:
-            return make(_settings(self._config))
+            return make(tls_settings(self._config.properties))
+        except TlsKeyError as error:
+            raise ConfigError(f"{self._config.path}: {error}") from error
         except TlsError as error:
             raise ConfigError(f"{self._config.path}: ssl: {error}") from error
-
-
-def _settings(config: NodeConfig) -> TlsSettings:
-    given = config.properties.get
-    auth = given("ssl.client.auth", ClientAuth.NONE).strip().lower()
-    if auth not in (ClientAuth.NONE, ClientAuth.REQUESTED, ClientAuth.REQUIRED):
-        raise ConfigError(f"{config.path}: ssl.client.auth={auth}: allowed is none, requested or required")
-    return TlsSettings(
-        key=_key(config),
-        key_password=given("ssl.key.password") or None,
-        trusted=_trusted(config),
-        client_auth=auth,
-        checks_host_names=given("ssl.endpoint.identification.algorithm", "https").strip() != "",
-    )
-
-
-def _key(config: NodeConfig) -> Pem | None:
-    given = config.properties.get
-    chain, key = given("ssl.keystore.certificate.chain"), given("ssl.keystore.key")
-    if chain or key:
-        _check_type(config, "ssl.keystore.type")
-        if not chain or not key:
-            missing = "ssl.keystore.key" if chain else "ssl.keystore.certificate.chain"
-            raise ConfigError(f"{config.path}: {missing} is missing: PEM, one goes with the other")
-        return Pem(text=f"{_lines(key)}\n{_lines(chain)}\n")
-    return _file(config, "ssl.keystore")
-
-
-def _trusted(config: NodeConfig) -> Pem | None:
-    text = config.properties.get("ssl.truststore.certificates")
-    if text:
-        _check_type(config, "ssl.truststore.type")
-        return Pem(text=_lines(text) + "\n")
-    return _file(config, "ssl.truststore")
-
-
-def _file(config: NodeConfig, prefix: str) -> Pem | None:
-    path = config.properties.get(f"{prefix}.location", "").strip()
-    if not path:
-        return None
-    _check_type(config, f"{prefix}.type")
-    return Pem.file(path)
-
-
-def _check_type(config: NodeConfig, key: str) -> None:
-    kind = config.properties.get(key, "JKS").strip()
-    if kind.upper() != "PEM":
-        raise ConfigError(f"{config.path}: {key}={kind}: allowed is PEM")
-
-
-def _lines(text: str) -> str:
-    """A text as it stands in a file of properties, where ends of lines may be written as such."""
-    return text.strip().replace("\\n", "\n")

@@ -38,6 +38,7 @@ def publish_answers(spark: SparkSession, warehouse: Warehouse) -> bool:
         if tables.contents.answers_of == of:
             return False
         with ExitStack() as unpublished, suited_to(spark, tables.contents):
+            # Plans of a short history take longer to make than to carry out, whatever they are of.
             kept = _all_needed() if is_short(tables.contents) else _needed_often()
             names = {name: unpublished.enter_context(warehouse.new_answer()) for name in kept}
             places = {name: warehouse.answer_place(part) for name, part in names.items()}
@@ -108,8 +109,7 @@ class _Computation:
 
 def _needed_often() -> list[str]:
     """All answers, and history that several tables are made of. They are written and read back: a plan that
-    has all of history in it takes longer to make than to carry out. Of a short history that is true of every
-    table, so all are kept."""
+    has all of history in it takes longer to make than to carry out."""
     uses = Counter(one for name in _all_needed() for one in _derived_inputs(name))
     return [name for name in _all_needed() if name in ANSWERS or uses[name] > 1]
 

@@ -7,26 +7,17 @@ same path; as texts they travel with the options. Without any that are trusted, 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NoReturn
+from typing import Final
 
-from quorate.net.tls import Pem, TlsSettings
+from quorate.net.tls import TlsSettings
+from quorate.net.tls_keys import TLS_KEYS, TlsKeyError, tls_settings
 
 __all__ = ["SECURITY", "security_of"]
 
-SECURITY: Final = frozenset(
-    {
-        "security.protocol",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.location",
-        "ssl.keystore.type",
-        "ssl.truststore.certificates",
-        "ssl.truststore.location",
-        "ssl.truststore.type",
-    }
-)
+_PREFIX: Final = "kafka."
+_PROTOCOL: Final = "security.protocol"
+
+SECURITY: Final = TLS_KEYS - {"ssl.client.auth"} | {_PROTOCOL}
 """The settings that there are, without `kafka.`."""
 
 
@@ -36,38 +27,15 @@ def security_of(given: Mapping[str, str]) -> TlsSettings | None:
     >>> security_of({"kafka.security.protocol": "SSL"}).checks_host_names
     True
     """
-    protocol = given.get("kafka.security.protocol", "PLAINTEXT")
-    if protocol.upper() not in ("PLAINTEXT", "SSL"):
-        _bad("security.protocol", protocol, "allowed is PLAINTEXT or SSL")
+    named = {name.removeprefix(_PREFIX): value for name, value in given.items() if name.startswith(_PREFIX)}
+    protocol = named.get(_PROTOCOL, "PLAINTEXT")
     if protocol.upper() == "PLAINTEXT":
         return None
-    algorithm = given.get("kafka.ssl.endpoint.identification.algorithm", "https")
-    return TlsSettings(
-        key=_key(given),
-        key_password=given.get("kafka.ssl.key.password") or None,
-        trusted=_pem(given, "ssl.truststore", given.get("kafka.ssl.truststore.certificates")),
-        checks_host_names=algorithm.strip() != "",
-    )
-
-
-def _key(given: Mapping[str, str]) -> Pem | None:
-    parts = [given.get(f"kafka.ssl.keystore.{name}") for name in ("key", "certificate.chain")]
-    if any(parts) and not all(parts):
-        raise ValueError(
-            "options kafka.ssl.keystore.key and kafka.ssl.keystore.certificate.chain go together"
-        )
-    return _pem(given, "ssl.keystore", "\n".join(part or "" for part in parts) if all(parts) else None)
-
-
-def _pem(given: Mapping[str, str], prefix: str, text: str | None) -> Pem | None:
-    path = given.get(f"kafka.{prefix}.location")
-    if not text and not path:
-        return None
-    kind = given.get(f"kafka.{prefix}.type", "JKS")
-    if kind.upper() != "PEM":
-        _bad(f"{prefix}.type", kind, "allowed is PEM, and it has to be said")
-    return Pem(text=text + "\n") if text else Pem.file(path or "")
-
-
-def _bad(name: str, value: str, why: str) -> NoReturn:
-    raise ValueError(f"option kafka.{name}={value!r}: {why}")
+    if protocol.upper() != "SSL":
+        raise ValueError(f"option {_PREFIX}{_PROTOCOL}={protocol!r}: allowed is PLAINTEXT or SSL")
+    try:
+        return tls_settings({name: named[name] for name in SECURITY & named.keys()})
+    except TlsKeyError as error:
+        if error.value is None:
+            raise ValueError(f"option {_PREFIX}{error}") from None
+        raise ValueError(f"option {_PREFIX}{error.key}={error.value!r}: {error.reason}") from None

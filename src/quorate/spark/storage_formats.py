@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -130,7 +131,7 @@ class _Parquet:
 _turns: dict[tuple[Path, str], Lock] = {}
 
 
-class _Foreign:
+class _Foreign(ABC):
     """What Delta and Iceberg have in common: the whole table is one part, named after its newest state."""
 
     def __init__(self, spark: SparkSession, warehouse: Warehouse) -> None:
@@ -176,16 +177,17 @@ class _Foreign:
             )
         )
 
+    @abstractmethod
     def _take_back(self, table: str, state: str | None) -> None:
         """Undoes what was appended after a state, or ever, and not published."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _added(self, frame: DataFrame, table: str, tag: str) -> str:
         """Appends rows; the name of the state that has them."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _state(self, table: str, state: str) -> DataFrame:
-        raise NotImplementedError
+        """The rows of a state."""
 
 
 class _Delta(_Foreign):
