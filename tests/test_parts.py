@@ -1,7 +1,10 @@
-"""The parts of the test suite miss no test."""
+"""The parts of the test suite miss no test, and say at the end what failed."""
 
 import re
 from pathlib import Path
+
+import pytest
+from tools import run_parts
 
 TESTS = Path(__file__).parent
 
@@ -12,3 +15,16 @@ def test_tests_that_start_spark_are_where_their_part_looks_for_them():
     ]
     elsewhere = {str(path.relative_to(TESTS)) for path in marked if path.parent != TESTS / "spark"}
     assert elsewhere == {"test_readme.py"}
+
+
+def test_what_failed_is_told_again_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    bad = tmp_path / "test_bad.py"
+    bad.write_text("def test_good():\n    pass\n\n\ndef test_bad():\n    assert 1 + 1 == 3\n")
+    monkeypatch.setattr(run_parts, "PARTS", {"one": (str(bad), "-p", "no:cacheprovider")})
+    monkeypatch.setattr(run_parts, "THEN", {})
+    assert run_parts.main(["one"]) == 1
+    _, _, end = capfd.readouterr().out.partition("FAILED test_bad::test_bad\n")
+    assert "assert (1 + 1) == 3" in end
+    assert re.search(r"^one +\d+\.\d\d  FAILED \(1\)\nall +\d+\.\d\d\n$", end, re.MULTILINE)

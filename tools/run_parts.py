@@ -1,12 +1,18 @@
 """Runs parts of the test suite one after the other, and says how many minutes each took.
 
-All parts run even if one fails; the exit status says whether all passed.
+All parts run even if one fails; the exit status says whether all passed. What failed is told again at the end:
+where only the last lines are kept, they are enough.
 """
 
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree
 
+LINES_TOLD_AGAIN = 25  # of each test that failed
 WORKERS = ("-n", "2")
 RULES = "not interop and not simulation and not processes and not spark and not zookeeper"
 SEEDS = "test_seeds_keep_every_promise"
@@ -49,20 +55,38 @@ def main(names: list[str]) -> int:
         print(f"usage: run_parts.py PART...; parts are {', '.join(PARTS)}")
         return 2
     results = []
+    failures: list[str] = []
     for name in names:
         print(f"== {name}", flush=True)
         started = time.monotonic()
-        statuses = [run_tests(arguments) for arguments in (PARTS[name], THEN.get(name)) if arguments]
+        statuses = [run_tests(arguments, failures) for arguments in (PARTS[name], THEN.get(name)) if arguments]
         status = next(filter(None, statuses), 0)
         results.append((name, status, (time.monotonic() - started) / 60))
+    for failure in failures:
+        print(f"\n{failure}")
     print("\npart        minutes")
     for name, status, minutes in results:
         print(f"{name:<11} {minutes:7.2f}  {'passed' if status == 0 else f'FAILED ({status})'}")
+    print(f"{'all':<11} {sum(minutes for _, _, minutes in results):7.2f}")
     return int(any(status for _, status, _ in results))
 
 
-def run_tests(arguments: tuple[str, ...]) -> int:
-    return subprocess.run([sys.executable, "-m", "pytest", "-q", *arguments], check=False).returncode
+def run_tests(arguments: tuple[str, ...], failures: list[str]) -> int:
+    """The exit status; what failed is added to `failures`."""
+    with tempfile.TemporaryDirectory() as directory:
+        report = Path(directory, "report.xml")
+        command = [sys.executable, "-m", "pytest", "-q", f"--junit-xml={report}", *arguments]
+        status = subprocess.run(command, check=False).returncode
+        if report.exists():
+            failures.extend(read_failures(report))
+    return status
+
+
+def read_failures(report: Path) -> Iterator[str]:
+    for test in ElementTree.parse(report).iter("testcase"):
+        for outcome in (*test.iter("failure"), *test.iter("error")):
+            lines = (outcome.text or outcome.get("message") or "").splitlines()[-LINES_TOLD_AGAIN:]
+            yield "\n".join([f"FAILED {test.get('classname')}::{test.get('name')}", *lines])
 
 
 if __name__ == "__main__":

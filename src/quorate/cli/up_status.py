@@ -61,7 +61,6 @@ class Watch:
 
     def look(self) -> Status:
         state = self._launched.state()
-        self._note_changes(state)
         nodes = {one["id"]: one for one in state["nodes"]}
         views = {one: view for one, node in nodes.items() if (view := _ask(node, "/v1/controller"))}
         leader_id = _leader(views)
@@ -69,6 +68,7 @@ class Watch:
         registered = {one["id"]: one for one in _ask(source, "/v1/brokers").get("brokers", [])}
         if source is not None:
             self._note_events(source)
+        self._note_changes(state)  # last, so that all that a controller has to tell does not push it out
         elected = [] if state["mode"] == "kraft" or source is None else [source]
         return Status(
             is_ready=state["ready"],
