@@ -59,7 +59,9 @@ def main(names: list[str]) -> int:
     for name in names:
         print(f"== {name}", flush=True)
         started = time.monotonic()
-        statuses = [run_tests(arguments, failures) for arguments in (PARTS[name], THEN.get(name)) if arguments]
+        statuses = [
+            run_tests(arguments, failures) for arguments in (PARTS[name], THEN.get(name)) if arguments
+        ]
         status = next(filter(None, statuses), 0)
         results.append((name, status, (time.monotonic() - started) / 60))
     for failure in failures:

@@ -53,8 +53,15 @@ def address() -> Iterator[str]:
 def test_a_node_that_died_is_told_after_what_the_controller_has_to_tell(address: str):
     def node(node_id: int, role: str, state: str) -> dict[str, Any]:
         return {
-            "id": node_id, "roles": [role], "state": state, "ready": True, "admin": address, "port": 1,
-            "listeners": {"CONTROLLER": "127.0.0.1:1"}, "exit_status": -9, "log": "node.log",
+            "id": node_id,
+            "roles": [role],
+            "state": state,
+            "ready": True,
+            "admin": address,
+            "port": 1,
+            "listeners": {"CONTROLLER": "127.0.0.1:1"},
+            "exit_status": -9,
+            "log": "node.log",
         }
 
     nodes = [node(2, "broker", "dead"), node(101, "controller", "running")]
