@@ -1,7 +1,7 @@
 """Runs parts of the test suite one after the other, and says how many minutes each took.
 
-All parts run even if one fails; the exit status says whether all passed. What failed is told again at the end:
-where only the last lines are kept, they are enough.
+All parts run even if one fails; the exit status says whether all passed. What failed is told again at the
+end: where only the last lines are kept, they are enough.
 """
 
 import subprocess
