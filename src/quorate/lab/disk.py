@@ -23,6 +23,7 @@ from quorate.lab.inode import Directory, Fate, Inode, NameChange, Node, commit, 
 from quorate.lab.node_loop import NodeLoop
 from quorate.protocol.types import Buffer
 from quorate.storage.files import File, to_its_end
+from quorate.storage.open_files import OpenFiles
 
 __all__ = ["Disk", "SimulatedFiles"]
 
@@ -30,6 +31,7 @@ T = TypeVar("T")
 
 _SYNC_NS_MIN = 100_000
 _SYNC_NS_MAX = 4_000_000
+_LOG_FILES_MAX = 16  # so few that logs must close some, and open them again, all the time
 
 
 class Disk:
@@ -145,6 +147,7 @@ class SimulatedFiles:
     def __init__(self, disk: Disk, loop: NodeLoop) -> None:
         self._disk = disk
         self._loop = loop
+        self.log_files = OpenFiles(_LOG_FILES_MAX)
 
     def open(self, path: str, *, create: bool = False) -> File:
         self._loop.gate()
@@ -157,6 +160,10 @@ class SimulatedFiles:
         except OSError:
             return False
         return True
+
+    def size_of(self, path: str) -> int:
+        self._loop.gate()
+        return len(self._inode(path, create=False).content)
 
     def names(self, directory: str) -> list[str]:
         self._loop.gate()

@@ -29,6 +29,7 @@ from quorate.storage.compaction_transactions import PassedTransactions
 from quorate.storage.files import File, Files
 from quorate.storage.indexes import AbortedTransaction, OffsetIndex, TransactionIndex
 from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
+from quorate.storage.log_file import LogFile
 from quorate.storage.places import DamagedBatchError
 from quorate.storage.segment import LOG_SUFFIX, Segment, segment_path
 from quorate.values import dataclass
@@ -251,7 +252,7 @@ def _position(files: Files, task: CompactionTask, segment: SourceSegment) -> int
     path = segment_path(task.directory, segment.base_offset, ".index")
     if not files.exists(path):
         return 0
-    file = files.open(path)
+    file = LogFile.found(files, path)
     try:
         return OffsetIndex(file, segment.base_offset).look_up(task.dirty_offset).position
     finally:

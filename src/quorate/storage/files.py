@@ -25,9 +25,9 @@ from struct import Struct
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from quorate.protocol.types import Buffer
+from quorate.storage.open_files import OpenFiles
 
 __all__ = [
-    "CountsHandles",
     "File",
     "Files",
     "MeasuresSpace",
@@ -71,10 +71,17 @@ class File(Protocol):
 class Files(Protocol):
     """A file system. Paths are strings with `/` between names."""
 
+    @property
+    def log_files(self) -> OpenFiles:
+        """The files of logs that are open in it."""
+
     def open(self, path: str, *, create: bool = False) -> File:
         """An existing file, for reading and appending; `create` makes an empty one if there is none."""
 
     def exists(self, path: str) -> bool: ...
+
+    def size_of(self, path: str) -> int:
+        """How long a file is."""
 
     def names(self, directory: str) -> list[str]:
         """What is in a directory, sorted."""
@@ -133,15 +140,6 @@ class MeasuresSpace(Protocol):
     def space(self, path: str) -> Space: ...
 
 
-@runtime_checkable
-class CountsHandles(Protocol):
-    """A file system that knows how many files may be open."""
-
-    def check_room(self, path: str) -> None:
-        """OSError, EMFILE, if so many are open that no segment should be opened: what is left is for what
-        must not fail."""
-
-
 async def replace_file(files: Files, path: str, data: bytes) -> None:
     """Makes `data` the content of a file, durably: after a crash it is the old content or the new one."""
     temporary = path + ".tmp"
@@ -163,24 +161,17 @@ def descriptor_of(file: File) -> int | None:
 
 
 class RealFiles:
-    """The file system of this machine. Waiting for the disk happens in the executor."""
+    """The file system of this machine. Waiting for the disk happens in the executor. Files of logs are opened
+    only while no more than `files_max` are open altogether."""
 
     def __init__(self, executor: Executor | None = None, files_max: int | None = None) -> None:
         self._executor = executor
-        self._files_max = files_max
         self._open_files: set[int] = set()  # descriptors
+        self.log_files = OpenFiles(files_max, self._open_files)
 
     @property
     def open_files(self) -> int:
         return len(self._open_files)
-
-    def check_room(self, path: str) -> None:
-        if self._files_max is not None and len(self._open_files) >= self._files_max:
-            reason = (
-                f"{len(self._open_files)} files are open, and no more than {self._files_max} may be"
-                " for segments: this process needs a higher limit of open files (ulimit -n)"
-            )
-            raise OSError(errno.EMFILE, reason, path)
 
     def open(self, path: str, *, create: bool = False) -> File:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT if create else 0)
@@ -188,6 +179,9 @@ class RealFiles:
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)
+
+    def size_of(self, path: str) -> int:
+        return os.stat(path).st_size
 
     def names(self, directory: str) -> list[str]:
         return sorted(os.listdir(directory))

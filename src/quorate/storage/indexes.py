@@ -26,7 +26,8 @@ import numpy as np
 
 from quorate.protocol.batch import NO_TIMESTAMP
 from quorate.storage.errors import StorageError
-from quorate.storage.files import File, Files, replace_file
+from quorate.storage.files import Files, replace_file
+from quorate.storage.log_file import LogFile
 
 __all__ = [
     "AbortedTransaction",
@@ -82,7 +83,7 @@ class _Entries:
 
     __slots__ = ("_file", "_layout", "_page", "_page_first", "_unwritten", "_written", "count")
 
-    def __init__(self, file: File, layout: Struct) -> None:
+    def __init__(self, file: LogFile, layout: Struct) -> None:
         self._file = file
         self._layout = layout
         self.count = self._written = file.size() // layout.size
@@ -94,13 +95,17 @@ class _Entries:
         return self.count
 
     @property
-    def file(self) -> File:
+    def file(self) -> LogFile:
         self.write()
         return self._file
 
     @property
     def path(self) -> str:
         return self._file.path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._file.path = path
 
     @property
     def size_bytes(self) -> int:
@@ -192,18 +197,22 @@ class OffsetIndex:
 
     __slots__ = ("_base_offset", "_entries", "last_entry")
 
-    def __init__(self, file: File, base_offset: int) -> None:
+    def __init__(self, file: LogFile, base_offset: int) -> None:
         self._entries = _Entries(file, _OFFSET_ENTRY)
         self._base_offset = base_offset
         self.last_entry: OffsetEntry | None = self._read_last()
 
     @property
-    def file(self) -> File:
+    def file(self) -> LogFile:
         return self._entries.file
 
     @property
     def path(self) -> str:
         return self._entries.path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._entries.path = path
 
     @property
     def size_bytes(self) -> int:
@@ -286,18 +295,22 @@ class TimeIndex:
 
     __slots__ = ("_base_offset", "_entries", "last_entry")
 
-    def __init__(self, file: File, base_offset: int) -> None:
+    def __init__(self, file: LogFile, base_offset: int) -> None:
         self._entries = _Entries(file, _TIME_ENTRY)
         self._base_offset = base_offset
         self.last_entry = self._read_last()
 
     @property
-    def file(self) -> File:
+    def file(self) -> LogFile:
         return self._entries.file
 
     @property
     def path(self) -> str:
         return self._entries.path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._entries.path = path
 
     @property
     def size_bytes(self) -> int:
@@ -369,15 +382,25 @@ class TransactionIndex:
     """Which transactions were aborted, in the order of their markers. Most segments have none: then there is
     no file."""
 
-    __slots__ = ("_entries", "_files", "path")
+    __slots__ = ("_entries", "_files", "_path")
 
     def __init__(self, files: Files, path: str) -> None:
-        self.path = path
+        self._path = path
         self._files = files
-        self._entries = _Entries(files.open(path), _ABORTED_ENTRY) if files.exists(path) else None
+        self._entries = _Entries(LogFile.found(files, path), _ABORTED_ENTRY) if files.exists(path) else None
 
     @property
-    def file(self) -> File | None:
+    def path(self) -> str:
+        return self._path
+
+    @path.setter
+    def path(self, path: str) -> None:
+        self._path = path
+        if self._entries is not None:
+            self._entries.path = path
+
+    @property
+    def file(self) -> LogFile | None:
         return self._entries.file if self._entries is not None else None
 
     def close(self) -> None:
@@ -386,7 +409,7 @@ class TransactionIndex:
 
     def append(self, aborted: AbortedTransaction) -> None:
         if self._entries is None:
-            self._entries = _Entries(self._files.open(self.path, create=True), _ABORTED_ENTRY)
+            self._entries = _Entries(LogFile.made(self._files, self.path), _ABORTED_ENTRY)
         if len(self._entries):
             last_offset = self._entries[len(self._entries) - 1][3]
             assert aborted.last_offset > last_offset, f"{self.path}: {aborted} after {last_offset}"
@@ -426,7 +449,7 @@ class TransactionIndex:
             self._entries.close()
         packed = [_ABORTED_ENTRY.pack(_ABORTED_VERSION, *one) for one in aborted]
         await replace_file(self._files, self.path, b"".join(packed))
-        self._entries = _Entries(self._files.open(self.path), _ABORTED_ENTRY)
+        self._entries = _Entries(LogFile.found(self._files, self.path), _ABORTED_ENTRY)
 
     def clear(self) -> None:
         if self._entries is not None:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from operator import attrgetter
 from typing import Final
 
@@ -342,7 +342,7 @@ class Log:
             yield
 
     def is_now_in(self, directory: str) -> None:
-        """The directory has another name now. Files that are open stay so."""
+        """The directory has another name now."""
         self.directory = directory
         for segment in self._segments:
             segment.is_now_in(directory)
@@ -547,12 +547,15 @@ class Log:
             for base_offset in new:
                 remove_segment(self._files, self.directory, base_offset, CLEANED)
             raise
-        await put_in_place(self._files, self.directory, old, new)
-        made = [self._open_sealed(base_offset, largest_timestamp_ms, "") for base_offset in new]
-        at = bisect_right(self._segments, old[0], key=_base_offset) - 1  # one may have been added meanwhile
-        self._segments[at : at + len(old)] = made
-        for segment in replaced:
-            segment.close()
+        with ExitStack() as held:
+            for segment in replaced:
+                held.enter_context(segment.held())  # they are read meanwhile, and their names are another's
+            await put_in_place(self._files, self.directory, old, new)
+            made = [self._open_sealed(base_offset, largest_timestamp_ms, "") for base_offset in new]
+            at = bisect_right(self._segments, old[0], key=_base_offset) - 1  # one may have come meanwhile
+            self._segments[at : at + len(old)] = made
+            for segment in replaced:
+                segment.close()
 
     def _check_replacement(self, new: Sequence[int], end_offset: int) -> None:
         """Refuses what is no log file with its indexes, whoever wrote it."""

@@ -148,10 +148,15 @@ async def _recover(
 
 async def _recovered(files: Files, segment: Segment, observe: BatchObserver | None) -> Recovered:
     steps = segment.recover(observe)
-    while True:
+    if segment.size_bytes == 0 and (found := next(steps)) is not None:
+        return found  # as of most logs of a cluster with many: not worth opening a file for
+    with segment.held():
         found = await files.aside(lambda: next(steps))
-        if found is not None:
-            return found
+        while found is None:
+            found = await files.aside(lambda: next(steps))
+    for one in found.aborted:
+        segment.transaction_index.append(one)
+    return found
 
 
 async def _check(files: Files, segment: Segment, found: _Found) -> None:

@@ -10,6 +10,7 @@ Errors of the disk come out as they are, OSErrors: the log above knows what to d
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from operator import itemgetter
 from typing import Final
 
@@ -17,8 +18,8 @@ from quorate.protocol.batch import NO_TIMESTAMP, BatchHeader, batches
 from quorate.protocol.errors import ApiError
 from quorate.protocol.types import Buffer
 from quorate.storage.errors import StorageError
-from quorate.storage.file_ranges import FileRange, SharedFile
-from quorate.storage.files import CountsHandles, File, Files
+from quorate.storage.file_ranges import FileRange
+from quorate.storage.files import Files
 from quorate.storage.indexes import (
     AbortedTransaction,
     OffsetEntry,
@@ -28,6 +29,7 @@ from quorate.storage.indexes import (
     TransactionIndex,
 )
 from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
+from quorate.storage.log_file import LogFile
 from quorate.storage.places import DamagedBatchError, NewestBatches, Place, headers_from
 from quorate.storage.scan import DamageError, ScannedBatch, scan, walk
 from quorate.values import dataclass
@@ -105,6 +107,7 @@ class Recovered:
     whole_bytes: int
     epochs: Sequence[tuple[int, int]]  # and where each began, or went on, in this segment
     damage: str  # what stands after the whole bytes; empty if nothing does
+    aborted: Sequence[AbortedTransaction]  # which the transaction index does not have yet
 
 
 class Segment:
@@ -124,7 +127,6 @@ class Segment:
         "_modified_ms",
         "_newest",
         "_offset_index",
-        "_shared_log",
         "_time_index",
         "base_offset",
         "is_sealed",
@@ -149,21 +151,18 @@ class Segment:
         self.next_offset = base_offset
         self._config = config
         self._created_ms = self._modified_ms = now_ms
-        opened: list[File] = []
-        if isinstance(files, CountsHandles):
-            files.check_room(segment_path(directory, base_offset, LOG_SUFFIX))
+        suffixes = (LOG_SUFFIX, ".index", ".timeindex", ".txnindex")
+        paths = [segment_path(directory, base_offset, suffix + name_suffix) for suffix in suffixes]
+        self.path = paths[0]
+        opened = [LogFile.made(files, paths[0]) if create else LogFile.found(files, paths[0])]
+        opened += [
+            LogFile.made(files, one) if create else LogFile.found_or_made(files, one) for one in paths[1:3]
+        ]
         try:
-            for suffix, may_create in ((LOG_SUFFIX, create), (".index", True), (".timeindex", True)):
-                path = segment_path(directory, base_offset, suffix + name_suffix)
-                opened.append(files.open(path, create=may_create))
             self._log = opened[0]
-            self.path = self._log.path
-            self._shared_log = SharedFile(self._log)
             self._offset_index = OffsetIndex(opened[1], base_offset)
             self._time_index = TimeIndex(opened[2], base_offset)
-            self.transaction_index = TransactionIndex(
-                files, segment_path(directory, base_offset, ".txnindex" + name_suffix)
-            )
+            self.transaction_index = TransactionIndex(files, paths[3])
         except OSError:
             for file in opened:
                 file.close()
@@ -182,9 +181,20 @@ class Segment:
             self._note_full_indexes()
 
     def is_now_in(self, directory: str) -> None:
-        """The directory has another name now. Files that are open stay so."""
-        self.path = segment_path(directory, self.base_offset, LOG_SUFFIX)
+        """The directory has another name now."""
+        self.path = self._log.path = segment_path(directory, self.base_offset, LOG_SUFFIX)
+        self._offset_index.path = segment_path(directory, self.base_offset, ".index")
+        self._time_index.path = segment_path(directory, self.base_offset, ".timeindex")
         self.transaction_index.path = segment_path(directory, self.base_offset, ".txnindex")
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Its files stay open meanwhile: for whoever works on them in another thread, or gives them other
+        names."""
+        with ExitStack() as held:
+            for file in (self._log, *self._index_files()):
+                held.callback(file.hold().let_go)
+            yield
 
     @property
     def size_bytes(self) -> int:
@@ -276,10 +286,10 @@ class Segment:
             self._cut(place.position, place.offset)
             self._read_tail()
 
-    def take_unsynced(self) -> list[File]:
+    def take_unsynced(self) -> list[LogFile]:
         """The files to sync, which then count as synced. The indexes of the last segment are not among them:
         after a crash they are built again, and an append should cost one sync."""
-        found: list[File] = []
+        found: list[LogFile] = []
         if self._is_log_unsynced:
             found.append(self._log)
             self._is_log_unsynced = False
@@ -330,7 +340,7 @@ class Segment:
                 stop = Place(position + header.size_bytes, header.next_offset)
         size_bytes = stop.position - start.position
         return (
-            FileRange(self._shared_log, start.position, size_bytes, stop.offset) if size_bytes > 0 else None
+            FileRange(self._log.shared, start.position, size_bytes, stop.offset) if size_bytes > 0 else None
         )
 
     def batch(self, position: int, header: BatchHeader) -> bytes:
@@ -410,7 +420,8 @@ class Segment:
         """Reads every batch before the first bad one, and builds the indexes of these. The log file stays. So
         does the transaction index, if no observer can say what belongs in it.
 
-        A step reads a few megabytes; the last gives what was found."""
+        A step reads a few megabytes, and may be done in another thread if the files are `held`; the last
+        gives what was found."""
         self._offset_index.clear()
         self._time_index.clear()
         if observe is not None:
@@ -419,6 +430,7 @@ class Segment:
         self._first_timestamp = self._max_timestamp = NO_TIMESTAMP
         self._is_log_unsynced = self._is_index_unsynced = True
         epochs: list[tuple[int, int]] = []
+        aborted: list[AbortedTransaction] = []
         epoch = -1
         whole_bytes = step_bytes = 0
         try:
@@ -435,22 +447,21 @@ class Segment:
                 if 0 <= header.partition_leader_epoch != epoch:
                     epoch = header.partition_leader_epoch
                     epochs.append((epoch, header.base_offset))
-                if observe is not None and (aborted := observe(batch)) is not None:
-                    self.transaction_index.append(aborted)
+                if observe is not None and (one := observe(batch)) is not None:
+                    aborted.append(one)
                 whole_bytes = batch.position + header.size_bytes
         except DamageError as damage:
-            yield Recovered(whole_bytes, epochs, str(damage))
+            yield Recovered(whole_bytes, epochs, str(damage), aborted)
         else:
-            yield Recovered(whole_bytes, epochs, "")
+            yield Recovered(whole_bytes, epochs, "", aborted)
 
     def cut(self, whole_bytes: int) -> None:
         """Drops what `recover` found no batches in."""
         self._cut(whole_bytes, self.next_offset)
 
     def close(self) -> None:
-        self._shared_log.close()
-        for index in (self._offset_index, self._time_index, self.transaction_index):
-            index.close()
+        for one in (self._log, self._offset_index, self._time_index, self.transaction_index):
+            one.close()
 
     def _locate(self, offset: int) -> tuple[int, BatchHeader] | None:
         """The first batch that ends at or after an offset."""
@@ -470,7 +481,7 @@ class Segment:
                 raise DamagedBatchError(self.path, f"position {found[0]}: {reason}")
             yield found
 
-    def _index_files(self) -> list[File]:
+    def _index_files(self) -> list[LogFile]:
         transaction_file = self.transaction_index.file
         files = [self._offset_index.file, self._time_index.file]
         return files if transaction_file is None else [*files, transaction_file]
