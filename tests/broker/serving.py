@@ -10,6 +10,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from quorate.broker.admission import admit, admit_by_header
 from quorate.broker.control_plane import Assignment, Changes, IsrAnswer
 from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.handlers.fetch import FetchHandler
@@ -180,7 +181,7 @@ class Serving:
             now_ms=lambda: self.now_ms,
             wall_ms=lambda: self.wall_ms,
             is_eligible=self._is_eligible,
-            scans_records=scans_records,
+            admit=admit if scans_records else admit_by_header,
             producer_expiration_ms=lambda: self.producer_expiration_ms,
         )
         self.replicas = Replicas(given, around, self.shelf, NoFetchers(), self.proposals)  # type: ignore[arg-type]

@@ -133,7 +133,7 @@ def fill(
     for number in range(count):
         key = b"k%d" % (number % keys)
         data = build([Record(0, timestamp, key, value + b"%d" % number)])
-        partition.append(memoryview(data), 1)
+        partition.append(memoryview(data))
 
 
 def kept(partition: Partition) -> dict[bytes | None, bytes | None]:

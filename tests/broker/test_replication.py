@@ -130,7 +130,8 @@ class Member:
     def append(self, *numbers: int, acks: int = 1) -> int:
         """One batch with these numbers; its last offset. `ApiError` if it does not lead."""
         data = a_batch(len(numbers), key=" ".join(map(str, numbers)).encode())
-        return self.partition.append(memoryview(data), acks).last_offset
+        self.partition.check_append(acks)
+        return self.partition.append(memoryview(data)).last_offset
 
     async def commit(self, *numbers: int, timeout_ms: float = 10_000) -> ErrorCode:
         """The same, and waits until it is committed."""

@@ -12,7 +12,7 @@ from quorate.broker.leadership import Proposal
 from quorate.client.admin import Admin, NewTopic
 from quorate.client.cluster import Cluster
 from quorate.client.producer import Producer
-from quorate.net.routes import NO_RESPONSE, RequestContext, Route, RouteTable
+from quorate.net.routes import NO_RESPONSE, RequestContext, Route, RouteTable, Series, route_id
 from quorate.node.broker_metrics import TOPICS_MAX, CountedControlPlane, IsrCounts, Traffic, count_replicas
 from quorate.node.metrics import NodeMetrics
 from quorate.node.request_times import RequestMeters
@@ -139,6 +139,30 @@ async def test_the_wait_for_its_turn_is_part_of_the_total():
     measured.ask(beat(), 4)
     assert times(measured, "requestqueuetimems") == (2, pytest.approx(7))
     assert times(measured, "totaltimems") == (2, pytest.approx(7))
+
+
+@in_loop
+async def test_of_requests_that_are_answered_together_each_has_its_part_of_the_time():
+    def take_8_ms(_context, requests):
+        measured.clock.now += 0.008
+        return [answer() for _ in requests]
+
+    measured = Measured({})
+    noted = []
+    table = RouteTable([Route(HeartbeatRequest, answer, series=Series(lambda *_: True, take_8_ms))])
+    measured.metrics.meters.measure(table, {HeartbeatRequest: lambda *about: noted.append(about)})
+    at = route_id(HeartbeatRequest.__key__, 4)
+    header = RequestHeader(
+        request_api_key=HeartbeatRequest.__key__, request_api_version=4, correlation_id=1, client_id="test"
+    )
+    for waited_ms in (0.0, 5.0):
+        measured.metrics.meters.queued(at, waited_ms)
+        assert len(table.series[at].answer(CONTEXT, [(header, beat())] * 4)) == 4
+    assert measured.samples()[REQUESTS, ("request", "Heartbeat"), ("version", "4")] == 8
+    assert times(measured, "localtimems") == (8, pytest.approx(16))
+    assert times(measured, "requestqueuetimems") == (8, pytest.approx(20))
+    assert times(measured, "totaltimems") == (8, pytest.approx(36))
+    assert len(noted) == 8
 
 
 @in_loop

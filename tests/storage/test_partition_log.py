@@ -158,12 +158,35 @@ def test_a_failed_write_leaves_no_trace_of_its_producer(tmp_path: Path) -> None:
         files.broken = set()
         await log.flush()
         files.broken = {("append", ".log")}
-        with pytest.raises(StorageError, match="broken"):
-            log.append_many([as_produced(a_produced(7, 1)), as_produced(a_produced(7, 2))], 0, 0)
+        answers = log.append_many([as_produced(a_produced(7, 1)), as_produced(a_produced(7, 2))], 0, 0)
+        assert [str(answer) for answer in answers] == [str(answers[0])] * 2
+        assert isinstance(answers[0], StorageError)
         files.broken = set()
         await log.flush()
         check_producers(log)
         assert produce(log, a_produced(7, 1)) == Appended(1, 1, False, 1000)
+        await log.close()
+
+    asyncio.run(scenario())
+
+
+def test_what_was_written_before_a_write_failed_is_there(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = FailingFiles()
+        log = await opened_partition(tmp_path, files=files)
+        number = SMALL.segment_bytes // len(a_produced(7, 0, value_bytes=300))
+        sent = [as_produced(a_produced(7, sequence, value_bytes=300)) for sequence in range(number + 2)]
+        second = f"{number:020d}.log"
+        files.broken = {("append", second)}
+        answers = log.append_many([*sent[: number + 1], as_produced(a_produced(7, 99)), sent[-1]], 0, 0)
+        assert [one.base_offset for one in answers[:number]] == list(range(number))  # type: ignore[union-attr]
+        assert all(isinstance(one, StorageError) for one in answers[number:])
+        assert len(answers) == number + 3
+        assert log.end_offset == number
+        files.broken = set()
+        await log.flush()
+        check_producers(log)
+        assert produce(log, a_produced(7, number)).base_offset == number
         await log.close()
 
     asyncio.run(scenario())

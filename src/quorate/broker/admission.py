@@ -8,7 +8,7 @@ are the leader's business, and rebuilt only if the topic wants another compressi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -22,7 +22,7 @@ from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.record_scan import RecordScan, scan_records
 
-__all__ = ["RefusedRecordsError", "admit", "admit_by_header", "check_form"]
+__all__ = ["Admit", "RefusedRecordsError", "admit", "admit_by_header", "check_form"]
 
 ZSTD_SINCE: Final = 7  # of Produce
 RECORD_ERRORS_MAX: Final = 100  # that an answer lists; the others are as bad
@@ -44,6 +44,7 @@ _CODECS: Final = {
 }
 
 Admitted = tuple[memoryview | bytearray, BatchHeader]
+Admit = Callable[[memoryview, TopicConfig, int], Admitted]
 
 
 class RefusedRecordsError(ApiError):

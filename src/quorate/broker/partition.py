@@ -12,11 +12,11 @@ gives the replica another role, or takes it away: until then it may be half cut.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
-from quorate.broker.admission import admit, admit_by_header
+from quorate.broker.admission import Admit, admit
 from quorate.broker.leadership import Leadership, Proposal
 from quorate.broker.topic_config import TopicConfig
 from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
@@ -24,7 +24,8 @@ from quorate.controller.proposals import TopicPartition
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.batch import HEADER_BYTES, read_header
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.storage.partition_log import PartitionLog
+from quorate.storage.errors import StorageError
+from quorate.storage.partition_log import Appended, PartitionLog, Produced
 from quorate.values import dataclass
 
 __all__ = ["Appended", "Isolation", "Partition", "Surroundings", "TopicPartition", "Watcher"]
@@ -40,15 +41,6 @@ class Isolation:
     STABLE: Final = 2  # read_committed: no open transaction
 
 
-@dataclass(frozen=True, slots=True)
-class Appended:
-    """Where a batch went. `log_append_time_ms` is -1 unless the leader's time counts."""
-
-    base_offset: int
-    last_offset: int
-    log_append_time_ms: int
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surroundings:
     """What all replicas of a broker go by."""
@@ -59,7 +51,7 @@ class Surroundings:
     wall_ms: Callable[[], int]
     is_eligible: Callable[[int, int], bool]
     """Whether a broker with an epoch (-1 if it did not say) may be in sync: as the metadata says, active."""
-    scans_records: bool = True  # of every batch that is produced; else only where a promise needs it
+    admit: Admit = admit  # what is demanded of produced batches
     producer_expiration_ms: Callable[[], int] = lambda: 86_400_000
     """After how long without a batch a producer is forgotten, as it is set now."""
 
@@ -207,21 +199,41 @@ class Partition:
 
     # As the leader
 
-    def append(self, data: memoryview, acks: int) -> Appended:
-        """Appends the one batch that a producer sent (see `admission.check_form`). With acks=-1 it is refused
-        if it could not be committed safely."""
+    def check_append(self, acks: int) -> None:
+        """Refuses batches of producers if we do not lead; and with acks=-1 if they could not be committed
+        safely."""
         leading = self.leadership()
         if acks == -1 and len(leading.isr) < self.min_isr:
             reason = f"{self.key} has {len(leading.isr)} replicas in sync and needs {self.min_isr}"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
-        wall_ms = self._around.wall_ms()
-        check = admit if self._around.scans_records else admit_by_header
-        buffer, header = check(data, self.config, wall_ms)
+
+    def append(self, data: memoryview) -> Appended:
+        """Appends the one batch that a producer sent (see `admission.check_form`, and `check_append`)."""
+        leading, wall_ms = self.leadership(), self._around.wall_ms()
+        admit = self._around.admit
+        buffer, header = admit(data, self.config, wall_ms)
         found = self.log.append_produced(buffer, header, leading.leader_epoch, wall_ms)
-        append_time_ms = found.timestamp_ms if self.config.has_append_time else -1
         if not found.is_duplicate and not self._advance(leading):
             self._wake()  # followers want it before it is committed
-        return Appended(found.base_offset, found.last_offset, append_time_ms)
+        return found
+
+    def append_many(self, sent: Sequence[memoryview]) -> list[Appended | ApiError | StorageError]:
+        """What `append` does for several batches, in one write. What became of each, in order."""
+        leading, wall_ms = self.leadership(), self._around.wall_ms()
+        admit, config = self._around.admit, self.config
+        outcomes: list[Appended | ApiError | StorageError | None] = []
+        admitted = []
+        for data in sent:
+            try:
+                admitted.append(Produced(*admit(data, config, wall_ms)))
+                outcomes.append(None)
+            except ApiError as refusal:
+                outcomes.append(refusal)
+        end_offset = self.log.end_offset
+        found = iter(self.log.append_many(admitted, leading.leader_epoch, wall_ms))
+        if self.log.end_offset > end_offset and not self._advance(leading):
+            self._wake()
+        return [next(found) if one is None else one for one in outcomes]
 
     def append_own(self, batch: bytearray, leader_epoch: int) -> Appended:
         """Appends what this broker itself has to say, if it leads at that epoch."""
@@ -233,7 +245,7 @@ class Partition:
         found = self.log.append_produced(batch, read_header(batch), leading.leader_epoch, wall_ms)
         if not self._advance(leading):
             self._wake()
-        return Appended(found.base_offset, found.last_offset, -1)
+        return found
 
     @property
     def min_isr(self) -> int:

@@ -3,7 +3,8 @@
 One request is under way at a time, as in Kafka: what stands behind a parked request waits, undecoded. So
 answers are in order, side effects are in order, and a connection can hold up nobody but itself. Whatever
 is answered at once is served in the callback of the read, and everything that one read led to leaves in one
-write. Only a handler that waits costs a task.
+write. Requests of a kind that can be answered together (`routes.Series`) are, if they came with one read.
+Only a handler that waits costs a task.
 
 The peer is slowed down instead of buffered: while it does not read its answers nothing is served to it, and
 while too much of what it sent waits, nothing is read from it. What all connections hold together is bounded
@@ -36,12 +37,12 @@ from quorate.net.eventual import Pending, pending
 from quorate.net.file_sending import BUFFERS, FileSender, UnreadableRangeError, is_range, without_ranges
 from quorate.net.framing import JOINED_BYTES_MAX, Frame, FrameReader, joined, request_in, write_parts
 from quorate.net.paced_sending import PacedSender
-from quorate.net.routes import Answer, NoResponse, RequestContext
+from quorate.net.routes import Answer, NoResponse, RequestContext, Series
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
 from quorate.protocol.errors import ApiError, ProtocolError
 from quorate.protocol.frame import decode_request_header, encode_response_parts
-from quorate.protocol.message import Response
+from quorate.protocol.message import Request, Response
 
 if TYPE_CHECKING:
     from quorate.net.server import Server
@@ -350,15 +351,14 @@ class Conversation(asyncio.BufferedProtocol):
             and self._unmute is None
             and not self._is_closing
         ):
-            if served == limits.requests_per_turn_max:
+            if served >= limits.requests_per_turn_max:
                 self._serve_soon()
                 break
             if self._budget.is_over and self._must_wait():
                 break
-            served += 1
             if self._queued_at:
                 self._note_queued()
-            self._begin(*waiting.popleft())
+            served += self._begin(*waiting.popleft())
             if self._out_bytes >= limits.write_buffer_high_bytes:
                 self._flush()
         self._counters.requests += served
@@ -399,46 +399,89 @@ class Conversation(asyncio.BufferedProtocol):
             (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
             self._server.when_queued(route_id, waited_ms)
 
-    def _begin(self, buffer: bytearray, begin: int, end: int) -> None:
-        """Decodes one request and calls its handler."""
+    def _begin(self, buffer: bytearray, begin: int, end: int) -> int:
+        """Decodes one request and calls its handler, or that of a series if more of the kind are waiting. How
+        many requests there were."""
         if end - begin < _SIZE_BYTES:
             self._refuse(f"a request of {end - begin} bytes")
-            return
+            return 1
         (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
-        served = self._server.routes.by_route_id.get(route_id)
+        routes = self._server.routes
+        served = routes.by_route_id.get(route_id)
         try:
             if served is None:
                 self._not_served(buffer, begin, end)
-                return
+                return 1
             header, request = request_in(buffer, begin, end)
         except ProtocolError as error:
             self._refuse(str(error))
-            return
+            return 1
         except Exception as error:
             self._refuse("the decoder failed", error)
-            return
+            return 1
         client_id = header.client_id or ""
         if client_id != self._context.client_id:
             previous = self._context
             self._context = RequestContext(
                 previous.listener, previous.client_host, previous.client_port, client_id, previous.principal
             )
+        if self._waiting and route_id in routes.series:
+            series = routes.series[route_id]
+            requests = self._gathered(route_id, series, header, request)
+            if len(requests) > 1:
+                self._answer_together(series, requests)
+                return len(requests)
         handler, response_cls = served
         try:
             answer = handler(self._context, header, request)
             if answer.__class__ is response_cls:
                 self._answer(header, answer)
-                return
+                return 1
             if isinstance(answer, (Response, NoResponse)):
                 self._check_and_answer(header, answer)
-                return
+                return 1
             self._running = pending(answer)
             self._running_bytes = end - begin
         except Exception as error:
             self._fail(header, error)
-            return
+            return 1
         self._header = header
         self._running.add_done_callback(self._finished)
+        return 1
+
+    def _gathered(
+        self, route_id: int, series: Series, header: RequestHeader, request: Request
+    ) -> list[tuple[RequestHeader, Request]]:
+        """A request, and those waiting behind it that can be answered together with it. What is wrong with
+        another one is found when its own turn comes."""
+        found = [(header, request)]
+        waiting, client_id, takes = self._waiting, header.client_id, series.takes
+        if not takes(header, request) or self._budget.is_over:
+            return found
+        while waiting and len(found) < self._limits.requests_per_turn_max:
+            buffer, begin, end = waiting[0]
+            if end - begin < _SIZE_BYTES or _ROUTE_ID.unpack_from(buffer, begin)[0] != route_id:
+                break
+            try:
+                header, request = request_in(buffer, begin, end)
+            except Exception:
+                break
+            if header.client_id != client_id or not takes(header, request):
+                break
+            found.append((header, request))
+            waiting.popleft()
+            if self._queued_at:
+                self._queued_at.popleft()
+        return found
+
+    def _answer_together(self, series: Series, requests: list[tuple[RequestHeader, Request]]) -> None:
+        header, _ = requests[0]
+        try:
+            answers = series.answer(self._context, requests)
+            for (header, _), answer in zip(requests, answers, strict=True):
+                self._answer(header, answer)
+        except Exception as error:
+            self._fail(header, error)
 
     def _finished(self, running: Pending[Answer]) -> None:
         """The handler that was waited for has ended."""

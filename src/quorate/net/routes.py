@@ -6,9 +6,9 @@ A route table also answers ApiVersions, the question of every client what the ta
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from quorate.protocol.api import response_class
 from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse, RequestHeader
@@ -25,6 +25,7 @@ __all__ = [
     "RequestContext",
     "Route",
     "RouteTable",
+    "Series",
     "throttle_time_ms",
 ]
 
@@ -65,18 +66,31 @@ def throttle_time_ms(answer: Answer) -> int:
 Handler = Callable[[RequestContext, RequestHeader, Any], Answer | Awaitable[Answer]]
 
 
+class Series(NamedTuple):
+    """How several requests of one kind are answered together that came behind each other on a connection: for
+    what costs as much for all of them as for one, such as a write."""
+
+    takes: Callable[[RequestHeader, Any], bool]
+    """Whether a request may be one of several. It must be one that is answered at once and on the wire, and
+    after which the connection is not muted."""
+    answer: Callable[[RequestContext, Sequence[tuple[RequestHeader, Any]]], Sequence[Response]]
+    """An answer for each, in order: the same as if they had been handled one after the other."""
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A request that is served.
 
     `versions` are those that are answered: those of the pinned Apache release, if not given. `advertised`
-    are those that ApiVersions lists, where they differ: old librdkafka wants to see Produce v0.
+    are those that ApiVersions lists, where they differ: old librdkafka wants to see Produce v0. `series` is
+    for those of which several can be answered together.
     """
 
     request: type[Request]
     handler: Handler
     versions: range | None = None
     advertised: range | None = None
+    series: Series | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +119,7 @@ class RouteTable:
         self._features = fixed if callable(fixed) else lambda: fixed
         # By the first four bytes of a request (see `route_id`): who answers it, and the class of the answer.
         self.by_route_id: dict[int, tuple[Handler, type[Response]]] = {}
+        self.series: dict[int, Series] = {}
         self._advertised: dict[int, range] = {}
         for route in (*routes, Route(ApiVersionsRequest, self._api_versions)):
             self._add(route)
@@ -118,6 +133,8 @@ class RouteTable:
         served = route.handler, response_class(request.__key__)
         for version in versions:
             self.by_route_id[route_id(request.__key__, version)] = served
+            if route.series is not None:
+                self.series[route_id(request.__key__, version)] = route.series
         self._advertised[request.__key__] = versions if route.advertised is None else route.advertised
 
     def handler(self, key: int, version: int) -> Handler | None:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from ssl import SSLContext
 from typing import Any
 
+from quorate.broker.admission import admit, admit_by_header
 from quorate.broker.cleaner import Cleaner
 from quorate.broker.control_plane import ControlPlane
 from quorate.broker.dynamic_config import DynamicConfig
@@ -33,7 +34,7 @@ from quorate.controller.events import Event
 from quorate.metadata.image import ClusterImage
 from quorate.net.connections import Address, Connections
 from quorate.net.limits import Limits
-from quorate.net.routes import Handler, RequestContext, RouteTable, throttle_time_ms
+from quorate.net.routes import Handler, RequestContext, Route, RouteTable, Series, throttle_time_ms
 from quorate.net.server import Server
 from quorate.node.admin_view import BrokerView, ReplicaCounts
 from quorate.node.broker_disks import BrokerDisks
@@ -136,7 +137,7 @@ class BrokerParts:
             now_ms=self.now_ms,
             wall_ms=host.wall_ms,
             is_eligible=is_eligible,
-            scans_records=settings.validates_records,
+            admit=admit if settings.validates_records else admit_by_header,
             producer_expiration_ms=lambda: self.configs["producer.id.expiration.ms"],
         )
         proposals = IsrProposals(CountedControlPlane(control_plane, lambda: replicas, self._isr_counts))
@@ -197,15 +198,19 @@ class BrokerParts:
             self.logger.info("listening listener=%s port=%d", listener.name, server.port)
             self.servers.append(server)
 
-    def when_serving(self, handler: Handler) -> Handler:
+    def when_serving(self, route: Route) -> Route:
         """Clients that come too early wait until the broker may serve."""
+        handler, series, is_serving = route.handler, route.series, self.is_serving.is_set
 
         def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
-            if self.is_serving.is_set():
+            if is_serving():
                 return handler(context, header, request)
             return self._wait_and_handle(handler, context, header, request)
 
-        return handle
+        if series is not None:
+            takes = series.takes
+            series = Series(lambda header, request: is_serving() and takes(header, request), series.answer)
+        return replace(route, handler=handle, series=series)
 
     async def _wait_and_handle(
         self, handler: Handler, context: RequestContext, header: RequestHeader, request: Any

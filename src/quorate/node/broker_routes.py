@@ -26,7 +26,7 @@ from quorate.broker.handlers.producer_ids import InitProducerIdHandler
 from quorate.broker.handlers.security import Security
 from quorate.broker.handlers.topic_creation import TopicCreation
 from quorate.broker.serving import Broker
-from quorate.net.routes import Features, Handler, Route, RouteTable
+from quorate.net.routes import Features, Route, RouteTable
 from quorate.node.cluster_state import ClusterState
 from quorate.protocol.api.groups import FindCoordinatorRequest
 from quorate.protocol.api.produce_fetch import (
@@ -73,9 +73,10 @@ class BrokerRoutes:
         )
         state.when_applied.append(lambda _: own_view.applied())
         forwarding = Forwarding(control_plane, own_view)
+        produce = ProduceHandler(broker)
         served = [
             # Old librdkafka compresses only for those who claim to know version 0.
-            Route(ProduceRequest, ProduceHandler(broker), advertised=range(_PRODUCE_MAX + 1)),
+            Route(ProduceRequest, produce, advertised=range(_PRODUCE_MAX + 1), series=produce.series),
             Route(FetchRequest, FetchHandler(broker)),
             Route(ListOffsetsRequest, ListOffsetsHandler(broker)),
             Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpochHandler(broker)),
@@ -95,10 +96,9 @@ class BrokerRoutes:
         ]
         self._routes = [one for one in served if one.request not in without]
 
-    def table(self, wrap: Callable[[Handler], Handler], more: Sequence[Route] = ()) -> RouteTable:
-        """`wrap` goes around every handler, except around those of what is served besides."""
-        routes = [Route(one.request, wrap(one.handler), one.versions, one.advertised) for one in self._routes]
-        table = RouteTable([*routes, *more], self._features)
+    def table(self, wrap: Callable[[Route], Route], more: Sequence[Route] = ()) -> RouteTable:
+        """`wrap` is put around everything but what is served besides."""
+        table = RouteTable([*map(wrap, self._routes), *more], self._features)
         limit_to_controller(table, self._control_plane)
         return table
 

@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from quorate.net.eventual import Pending, pending
-from quorate.net.routes import Answer, Handler, NoResponse, RequestContext, RouteTable
+from quorate.net.routes import Answer, Handler, NoResponse, RequestContext, RouteTable, Series
 from quorate.protocol.api import request_class
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.message import Request, Response
@@ -49,9 +49,9 @@ class Durations:
         self.counts = [0] * (len(BOUNDS_MS) + 1)
         self.total_ms = 0.0
 
-    def observe(self, duration_ms: float) -> None:
-        self.counts[bisect_left(BOUNDS_MS, duration_ms)] += 1
-        self.total_ms += duration_ms
+    def observe(self, duration_ms: float, times: int = 1) -> None:
+        self.counts[bisect_left(BOUNDS_MS, duration_ms)] += times
+        self.total_ms += duration_ms * times
 
     def buckets(self) -> list[tuple[str, float]]:
         """For each bound, how often it took no longer; the last one is all."""
@@ -141,6 +141,8 @@ class RequestMeters:
             note = (notes or {}).get(cls)
             measured = _measured(handler, response_cls, count, times, clock, note, settle)
             table.by_route_id[at] = measured, response_cls
+            if at in table.series:
+                table.series[at] = _measured_series(table.series[at], count, times, clock, note, settle)
 
     def queued(self, route_id: int, waited_ms: float) -> None:
         """A request that waited for its turn is going to be handled next."""
@@ -230,6 +232,38 @@ def _measured(
         return running
 
     return handle
+
+
+def _measured_series(
+    series: Series,
+    count: _Count,
+    times: RequestTimes,
+    clock: Callable[[], float],
+    note: Note | None,
+    settle: Settle | None,
+) -> Series:
+    """All of a series took as long as each other, and have waited as long as the first."""
+
+    def answer(context: RequestContext, requests: Sequence[tuple[RequestHeader, Any]]) -> Sequence[Response]:
+        number = len(requests)
+        count.requests += number
+        waited_ms, times.waited_ms = times.waited_ms, 0.0
+        begun = clock()
+        answers = series.answer(context, requests)
+        local_ms = (clock() - begun) * 1000 / number
+        if waited_ms:
+            for _ in requests:
+                times.observe(waited_ms, local_ms, 0.0)
+        else:
+            times.at_once.observe(local_ms, number)
+        for (header, request), one in zip(requests, answers, strict=True):
+            if note is not None:
+                note(header, request, one)
+            if settle is not None:
+                settle(context, header, request, one, local_ms)
+        return answers
+
+    return Series(series.takes, answer)
 
 
 def _name(cls: type[Request]) -> str:

@@ -183,19 +183,26 @@ class PartitionLog:
 
     def append_many(
         self, produced: Sequence[Produced], leader_epoch: int, now_ms: int
-    ) -> list[Appended | ApiError]:
-        """What `append_produced` does, for several batches in one write. An answer for each, in order."""
+    ) -> list[Appended | ApiError | StorageError]:
+        """What `append_produced` does, for several batches in one write, or more if they do not fit into one
+        segment. An answer for each, in order. If a write fails, what was not written has failed with it."""
         self._check_epoch(leader_epoch)
-        gather = Gathered(self.producers, self._log.end_offset, leader_epoch)
-        for buffer, header in produced:
-            if header.size_bytes + gather.size_bytes > self.config.segment_bytes:
-                self._write(gather, now_ms)
-            try:
-                self._check_size(header)
-                gather.add(buffer, header)
-            except ApiError as refusal:
-                gather.answers.append(refusal)
-        self._write(gather, now_ms)
+        segment_bytes = self._log.config.segment_bytes
+        gather = Gathered(self._producers.states, self._log.end_offset, leader_epoch)
+        written = 0  # so many have an answer that will not change
+        try:
+            for buffer, header in produced:
+                if header.size_bytes + gather.size_bytes > segment_bytes:
+                    self._write(gather, now_ms)
+                    written = len(gather.answers)
+                try:
+                    self._check_size(header)
+                    gather.add(buffer, header)
+                except ApiError as refusal:
+                    gather.answers.append(refusal)
+            self._write(gather, now_ms)
+        except StorageError as error:
+            return [*gather.answers[:written], *[error] * (len(produced) - written)]
         return gather.answers
 
     def append_control(self, buffer: bytearray | memoryview, leader_epoch: int, now_ms: int) -> Appended:

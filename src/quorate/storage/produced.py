@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from quorate.protocol.batch import BatchHeader, stamp
 from quorate.protocol.errors import ApiError
 from quorate.protocol.types import Buffer
+from quorate.storage.errors import StorageError
 from quorate.storage.producer_states import ProducerDraft, ProducerStates, RememberedBatch
 
 __all__ = ["Appended", "Gathered", "Produced", "already_appended", "bytes_of", "stamped_header"]
@@ -44,7 +45,7 @@ class Gathered:
     def __init__(self, producers: ProducerStates, next_offset: int, leader_epoch: int) -> None:
         self._next_offset = next_offset
         self._leader_epoch = leader_epoch
-        self.answers: list[Appended | ApiError] = []
+        self.answers: list[Appended | ApiError | StorageError] = []
         self._draft = ProducerDraft(producers)
         self._begin()
 

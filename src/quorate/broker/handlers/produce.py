@@ -3,12 +3,16 @@
 Each partition of a request has its own outcome, and what fails for one holds up no other. With acks=0 nobody
 is answered, so the only way to say that something failed is to close the connection. With acks=1 the answer
 is there as soon as the batches are in our log; with acks=-1 it waits until all of them are committed.
+
+A producer with several requests under way sends them faster than they can be handled one by one, so what it
+has sent for a partition is written at once for all requests that came together (`series`): those with acks=1,
+and those with acks=-1 where nobody has to be waited for because nobody else has a replica.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
-from typing import Final, cast
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, cast
 
 from quorate.broker.admission import RefusedRecordsError, check_form
 from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS
@@ -17,7 +21,7 @@ from quorate.broker.partition import Appended, Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.throttling import charge_produce
 from quorate.broker.waiting import CommitWait
-from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext
+from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext, Series
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
 from quorate.protocol.errors import ApiError, ErrorCode
@@ -75,19 +79,14 @@ class ProduceHandler:
 
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self.series = Series(self._is_answered_at_once, self._answer_several)
 
     def __call__(
         self, context: RequestContext, header: RequestHeader, request: ProduceRequest
     ) -> Answer | Awaitable[Answer]:
         version, acks = header.request_api_version, request.acks
         topics = self._topics(context, version, request)
-        refusal = self._refusal(context, request.transactional_id, topics)
-        for topic in topics:
-            for batch in topic.batches:
-                try:
-                    self._append(context, topic, batch, acks, refusal)
-                except ApiError as error:
-                    batch.error = error
+        self._append(self._admissible(context, request, topics))
         if acks == NOBODY:
             for topic in topics:
                 for batch in topic.batches:
@@ -100,6 +99,47 @@ class ProduceHandler:
             if waiting:
                 return self._when_committed(context, version, request, topics, waiting)
         return self._answer(context, version, request, topics)
+
+    # Several at once
+
+    def _is_answered_at_once(self, header: RequestHeader, request: ProduceRequest) -> bool:
+        quotas = self._broker.quotas
+        if quotas.produce.is_set or quotas.request.is_set:
+            return False
+        if request.acks == ALL:
+            return self._is_alone(header.request_api_version, request)
+        return request.acks == 1
+
+    def _is_alone(self, version: int, request: ProduceRequest) -> bool:
+        """Whether nobody but this broker has a replica of what is produced to."""
+        replicas = self._broker.replicas
+        for topic in request.topic_data:
+            for one in topic.partition_data:
+                if version >= _TOPIC_IDS_SINCE:
+                    partition = replicas.of_topic(topic.topic_id, one.index)
+                else:
+                    partition = replicas.named(topic.name, one.index)
+                if partition is None or partition.leading is None or partition.leading.followers:
+                    return False
+        return True
+
+    def _answer_several(
+        self, context: RequestContext, requests: Sequence[tuple[RequestHeader, Any]]
+    ) -> list[ProduceResponse]:
+        taken = []
+        batches: list[_Batch] = []
+        for header, request in requests:
+            topics = self._topics(context, header.request_api_version, request)
+            batches += self._admissible(context, request, topics)
+            taken.append((header.request_api_version, request, topics))
+        self._append(batches)
+        for _, request, topics in taken:
+            if request.acks == ALL:
+                waiting = _not_committed(topics)
+                assert not waiting, f"{waiting[0].partition} has followers"
+        return [self._answer(context, *one) for one in taken]
+
+    # One by one
 
     def _charge(self, context: RequestContext, request: ProduceRequest) -> int:
         quotas = self._broker.quotas
@@ -136,10 +176,26 @@ class ProduceHandler:
         reason = "transactional records of a producer without a transactional id that it may use"
         return ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
 
-    def _append(
+    def _admissible(
+        self, context: RequestContext, request: ProduceRequest, topics: list[_Topic]
+    ) -> list[_Batch]:
+        """The batches that may be appended, as far as one can tell without a look at their records."""
+        refusal = self._refusal(context, request.transactional_id, topics)
+        found = []
+        for topic in topics:
+            for batch in topic.batches:
+                try:
+                    self._check(context, topic, batch, request.acks, refusal)
+                except ApiError as error:
+                    batch.error = error
+                else:
+                    found.append(batch)
+        return found
+
+    def _check(
         self, context: RequestContext, topic: _Topic, batch: _Batch, acks: int, refusal: ApiError | None
     ) -> None:
-        """Appends a batch, if it may be. What is wrong is said in Kafka's order."""
+        """Finds the partition of a batch. What is wrong is said in Kafka's order."""
         if refusal is not None:
             raise refusal
         if not topic.is_writable:
@@ -154,11 +210,27 @@ class ProduceHandler:
         if batch.partition is None:
             assert not_here is not None
             raise not_here
-        try:
-            batch.appended = batch.partition.append(batch.data, acks)
-        except StorageError as error:
-            self._broker.replicas.offline(batch.partition, error)
-            raise ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        batch.partition.check_append(acks)
+
+    def _append(self, batches: list[_Batch]) -> None:
+        """Appends all batches, in one write for each partition, and notes what became of them."""
+        by_partition: dict[Partition | None, list[_Batch]] = {}
+        for batch in batches:
+            by_partition.setdefault(batch.partition, []).append(batch)
+        for partition, some in by_partition.items():
+            assert partition is not None
+            failure: StorageError | None = None
+            outcomes = _outcomes(partition, [batch.data for batch in some])
+            for batch, outcome in zip(some, outcomes, strict=True):
+                if isinstance(outcome, Appended):
+                    batch.appended = outcome
+                elif isinstance(outcome, ApiError):
+                    batch.error = outcome
+                else:
+                    batch.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(outcome))
+                    failure = outcome
+            if failure is not None:
+                self._broker.replicas.offline(partition, failure)
 
     def _find(self, topic: _Topic, batch: _Batch) -> ApiError | None:
         """Finds our replica; says if there is none, unless there is no such partition at all."""
@@ -197,28 +269,18 @@ class ProduceHandler:
     def _answer(
         self, context: RequestContext, version: int, request: ProduceRequest, topics: list[_Topic]
     ) -> ProduceResponse:
-        leaders = Leaders(self._broker, context.listener)
-        has_leaders = version >= _LEADERS_SINCE
+        leaders: Leaders | None = None  # who leads what we do not
         responses = []
         for topic in topics:
             answers = []
             for batch in topic.batches:
-                error, appended = batch.error, batch.appended
-                log_start_offset = -1 if batch.partition is None else batch.partition.log.start_offset
+                error = batch.error
                 if error is None:
-                    assert appended is not None
-                    answers.append(
-                        PartitionAnswer(
-                            index=batch.partition_id,
-                            error_code=0,
-                            base_offset=appended.base_offset,
-                            log_append_time_ms=appended.log_append_time_ms,
-                            log_start_offset=log_start_offset,
-                        )
-                    )
+                    answers.append(_said_of(batch))
                     continue
-                answer = _refused(batch.partition_id, error, log_start_offset)
-                if has_leaders and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                answer = _refused(batch, error)
+                if version >= _LEADERS_SINCE and error.code is ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                    leaders = leaders or Leaders(self._broker, context.listener)
                     leader = leaders.of(topic.name, batch.partition_id)
                     if leader is not None:
                         answer.current_leader = PartitionAnswer.LeaderIdAndEpoch(
@@ -231,8 +293,18 @@ class ProduceHandler:
         return ProduceResponse(
             responses=responses,
             throttle_time_ms=self._charge(context, request),
-            node_endpoints=leaders.endpoints(ProduceResponse.NodeEndpoint),
+            node_endpoints=[] if leaders is None else leaders.endpoints(ProduceResponse.NodeEndpoint),
         )
+
+
+def _outcomes(
+    partition: Partition, sent: Sequence[memoryview]
+) -> Sequence[Appended | ApiError | StorageError]:
+    """Appends batches to a partition, which may have lost its disk to another one's just now."""
+    try:
+        return [partition.append(sent[0])] if len(sent) == 1 else partition.append_many(sent)
+    except (ApiError, StorageError) as error:
+        return [error] * len(sent)
 
 
 def _not_committed(topics: list[_Topic]) -> list[_Batch]:
@@ -254,13 +326,26 @@ def _not_committed_because(code: ErrorCode) -> ApiError:
     return ApiError(code, "it was appended, and may or may not be committed")
 
 
-def _refused(partition_id: int, error: ApiError, log_start_offset: int) -> PartitionAnswer:
+def _said_of(batch: _Batch) -> PartitionAnswer:
+    partition, appended = batch.partition, batch.appended
+    assert partition is not None
+    assert appended is not None
+    return PartitionAnswer(
+        index=batch.partition_id,
+        error_code=0,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.timestamp_ms if partition.config.has_append_time else -1,
+        log_start_offset=partition.log.start_offset,
+    )
+
+
+def _refused(batch: _Batch, error: ApiError) -> PartitionAnswer:
     record_errors = error.records if isinstance(error, RefusedRecordsError) else ()
     return PartitionAnswer(
-        index=partition_id,
+        index=batch.partition_id,
         error_code=error.code,
         base_offset=-1,
-        log_start_offset=log_start_offset,
+        log_start_offset=-1 if batch.partition is None else batch.partition.log.start_offset,
         record_errors=[
             PartitionAnswer.BatchIndexAndErrorMessage(batch_index=index, batch_index_error_message=message)
             for index, message in record_errors
