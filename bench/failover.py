@@ -1,9 +1,8 @@
 """How long partitions are without a leader when a node goes, in both modes: `quorate bench failover`.
 
 Three nodes on this machine, each a broker; in KRaft mode each is a controller as well, in ZooKeeper mode one
-of them is elected to be it, and a private ZooKeeper runs beside them. Every partition has two replicas; where
-the limit of open files does not allow for so many, there are more brokers. Sessions last equally long in both
-modes. Then, for each number of partitions, one after the other:
+of them is elected to be it, and a private ZooKeeper runs beside them. Every partition has two replicas.
+Sessions last equally long in both modes. Then, for each number of partitions, one after the other:
 
 - *controller failover*: the node that is the controller is killed, and with it goes the broker that it is;
 - *broker failure*: a node that is not the controller is killed;
@@ -20,8 +19,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import math
-import resource
 import shutil
 import tempfile
 import threading
@@ -41,9 +38,7 @@ from quorate.testing.control import ClusterError, ask_admin
 MODES = ("kraft", "zookeeper")
 SIZES = (100, 1000)
 EVENTS = ("controller failover", "broker failure", "controlled shutdown")
-BROKERS_MIN = 3
-FILES_PER_LOG = 3
-FILES_BESIDES = 1_000  # that a node has open for something else
+BROKERS = 3
 PER_TOPIC = 100
 TOPICS_AT_ONCE = 20
 SESSION_MS = 6000
@@ -55,7 +50,6 @@ SETTINGS = {
     "zookeeper.session.timeout.ms": str(SESSION_MS),
     "zookeeper.max.in.flight.requests": "100",
     "controller.quorum.fetch.timeout.ms": "2000",
-    "max.connections": "200",  # files that connections do not need are left for logs
     "auto.leader.rebalance.enable": "false",  # nothing moves but what is measured
     "controlled.shutdown.retry.backoff.ms": "200",
     "num.recovery.threads.per.data.dir": "4",
@@ -123,19 +117,13 @@ def run(modes: Sequence[str], sizes: Sequence[int], plot: Path | None) -> Iterat
         yield f"\nthe picture is {plot}"
 
 
-def brokers_for(size: int) -> int:
-    """As many as may have the logs of so many partitions, two replicas each, open."""
-    files = resource.getrlimit(resource.RLIMIT_NOFILE)[1] - FILES_BESIDES
-    return max(BROKERS_MIN, math.ceil(2 * size * FILES_PER_LOG / files))
-
-
 def measure(mode: str, size: int) -> Iterator[Measured]:
     """All events, on a cluster of its own."""
     BUILD.mkdir(exist_ok=True)
     data = Path(tempfile.mkdtemp(prefix="bench-failover-", dir=BUILD))
     try:
         with Cluster(
-            brokers=brokers_for(size),
+            brokers=BROKERS,
             data=data,
             mode="zookeeper" if mode == "zookeeper" else "processes",
             settings=SETTINGS,

@@ -142,7 +142,9 @@ def test_a_read_that_fails_names_the_file(tmp_path: Path) -> None:
 
 def test_a_log_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
     async def scenario() -> None:
-        await (await opened(tmp_path)).close()
+        log = await opened(tmp_path)
+        log.append([a_batch(0)], 0)
+        await log.close()
         files = FailingFiles()
         for broken in (("fsync", ".log"), ("fsync_dir", ""), ("create", ".index")):
             files.broken = {broken}
@@ -155,6 +157,28 @@ def test_a_log_that_cannot_be_opened_says_why(tmp_path: Path) -> None:
 
 
 # What is synced, and when
+
+
+def test_a_log_without_a_batch_is_not_synced_before_its_first_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files = FailingFiles()
+        log = await opened(tmp_path / "t-0", files=files)
+        log.assign_epoch(3)
+        await log.close()
+        syncs = [operation for operation in files.operations if operation[0].startswith("fsync")]
+        assert syncs == []
+        log = await opened(tmp_path / "t-0", files=files, recovery_point=None)
+        log.append([a_batch(0)], 0)
+        await log.flush()
+        for synced in (("fsync", f"{FIRST}.log"), ("fsync_dir", "t-0")):
+            assert synced in files.operations
+        log.abandon()
+        files.operations.clear()
+        log = await opened(tmp_path / "t-0", files=files)
+        assert ("fsync_dir", tmp_path.name) in files.operations, "who made it may not have come to this"
+        log.abandon()
+
+    asyncio.run(scenario())
 
 
 def test_an_append_costs_one_sync(tmp_path: Path) -> None:
@@ -280,7 +304,7 @@ def test_a_flush_whose_caller_has_gone_comes_to_its_end(tmp_path: Path) -> None:
         assert log.flushed_offset == 0
         files.held.set()
         assert await log.flush() == 3
-        assert files.operations.count(("fsync", f"{FIRST}.log")) == 2, "once when it was opened, once now"
+        assert files.operations.count(("fsync", f"{FIRST}.log")) == 1
         await log.close()
 
     asyncio.run(scenario())

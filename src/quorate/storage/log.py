@@ -67,6 +67,7 @@ class Log:
         self._end_offset = segments[-1].next_offset
         self._flushed_offset = self._start_offset
         self._are_names_unsynced = True
+        self._is_own_name_unsynced = False
         self._are_epochs_unsynced = True
         self._cuts = self._synced_cuts = 0  # how often something was cut off, and how often that was synced
         self._failure: StorageError | None = None
@@ -88,7 +89,10 @@ class Log:
         start_offset: int = 0,
         observe: BatchObserver | None = None,
     ) -> Log:
-        """Opens a log, or begins one, and recovers it: see `recovery`. All of it is then on disk.
+        """Opens a log, or begins one, and recovers it: see `recovery`. All of it is then on disk, except that
+        one without a batch may be gone after a power failure: whoever begins it again has the same. Its names
+        are synced with its first batch; a cluster has many such logs, and a sync of each costs more than all
+        the rest of opening it.
 
         `recovery_point` is the offset up to which it was known to be synced, or None if it was closed in
         order; `start_offset` is where it begins, if that was remembered elsewhere.
@@ -108,13 +112,13 @@ class Log:
                 observe=observe,
                 now_ms=now_ms,
             )
-            if recovery_point is not None or not segments:
-                # whoever made the directory may have died before its name was synced
-                await files.fsync_dir(_parent(directory))
+            is_new = not segments
             segments = segments or [Segment(files, directory, start_offset, config, now_ms, create=True)]
         except OSError as error:
             raise StorageError.of(directory, error) from error
         log = cls(files, directory, config, segments, epochs, report)
+        # whoever made the directory may have died before its name was synced
+        log._is_own_name_unsynced = recovery_point is not None or is_new
         try:
             if log.end_offset < start_offset:
                 await log.restart_at(start_offset, now_ms)
@@ -122,7 +126,10 @@ class Log:
             epochs.truncate_from_start(log._start_offset)
             epochs.truncate_from_end(log._end_offset)
             log._are_epochs_unsynced = list(epochs) != saved_epochs
-            await log.flush()
+            if not log._is_without_batches():
+                await log.flush()
+            elif not is_new:
+                await log._exclusively(log._sync_files)  # that it is empty: something may have been cut off
         except StorageError:
             log.abandon()
             raise
@@ -329,7 +336,8 @@ class Log:
     async def close(self) -> None:
         """Syncs everything, indexes included, and closes. Such a log need not be recovered."""
         self._check_usable()
-        await self._exclusively(self._seal_and_flush)
+        if not self._is_without_batches() or self._synced_cuts < self._cuts:
+            await self._exclusively(self._seal_and_flush)
         self._failure = StorageError(self.directory, "the log is closed")
         self._close_files()
 
@@ -451,10 +459,14 @@ class Log:
                 except StorageError as error:
                     self._failure = error
 
+    def _is_without_batches(self) -> bool:
+        return len(self._segments) == 1 and not self._segments[0].size_bytes
+
     def _is_flush_needed(self) -> bool:
         return (
             self._flushed_offset < self._end_offset
             or self._are_names_unsynced
+            or self._is_own_name_unsynced
             or self._are_epochs_unsynced
             or self._synced_cuts < self._cuts
             or self._awaited.locked()
@@ -464,11 +476,14 @@ class Log:
         end_offset, cuts = self._end_offset, self._cuts
         if self.companion is not None:
             await self.companion.sync()
-        for file in [file for segment in self._segments for file in segment.take_unsynced()]:
-            await file.fsync()
+        await self._sync_files()
         await self._sync_names()
         await self._sync_epochs()
         self._flushed_offset, self._synced_cuts = end_offset, cuts
+
+    async def _sync_files(self) -> None:
+        for file in [file for segment in self._segments for file in segment.take_unsynced()]:
+            await file.fsync()
 
     async def _seal_and_flush(self) -> None:
         if self.companion is not None:
@@ -481,6 +496,9 @@ class Log:
         if self._are_names_unsynced:
             self._are_names_unsynced = False
             await self._files.fsync_dir(self.directory)
+        if self._is_own_name_unsynced:
+            self._is_own_name_unsynced = False
+            await self._files.fsync_dir(_parent(self.directory))
 
     async def _sync_epochs(self) -> None:
         if self._are_epochs_unsynced:
