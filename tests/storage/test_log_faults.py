@@ -170,7 +170,7 @@ def test_a_log_without_a_batch_is_not_synced_before_its_first_one(tmp_path: Path
         log = await opened(tmp_path / "t-0", files=files, recovery_point=None)
         log.append([a_batch(0)], 0)
         await log.flush()
-        for synced in (("fsync", f"{FIRST}.log"), ("fsync_dir", "t-0")):
+        for synced in (("fsync", f"{FIRST}.log"), ("fsync_dir", "t-0"), ("fsync_dir", tmp_path.name)):
             assert synced in files.operations
         log.abandon()
         files.operations.clear()

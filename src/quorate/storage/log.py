@@ -117,8 +117,8 @@ class Log:
         except OSError as error:
             raise StorageError.of(directory, error) from error
         log = cls(files, directory, config, segments, epochs, report)
-        # whoever made the directory may have died before its name was synced
-        log._is_own_name_unsynced = recovery_point is not None or is_new
+        # whoever made the directory may have died before its name was synced, or had no batch to sync it for
+        log._is_own_name_unsynced = recovery_point is not None or log._is_without_batches()
         try:
             if log.end_offset < start_offset:
                 await log.restart_at(start_offset, now_ms)
