@@ -414,7 +414,7 @@ class Hosted(Generic[S]):
                 return None  # the disk has failed, and everybody was told
             batch = None
         if batch is None:
-            batch = self._batch = OpenBatch(producer, moment.wall_ms)
+            batch = self._batch = OpenBatch(producer, moment)
             self._host.unwritten.append(self)
             asyncio.get_running_loop().call_soon(self._write_of, batch)
         offset, apply = partition.log.end_offset + len(batch), self.shard.apply
@@ -442,7 +442,7 @@ class Hosted(Generic[S]):
     def _flush(self) -> None:
         batch, self._batch = self._batch, None
         assert batch is not None
-        deadline_ms = self._host.moment().now_ms + self._host.commit_timeout_ms
+        deadline_ms = batch.moment.now_ms + self._host.commit_timeout_ms
         last_offset = self.partition.log.end_offset + len(batch) - 1
         self._held.append(Held(last_offset, deadline_ms, batch.steps))
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from quorate.coordinator.effects import Effects, Producer
+from quorate.coordinator.effects import Effects, Moment, Producer
 from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, build_encoded
 from quorate.protocol.record import encode_plain_record
 from quorate.protocol.types import Buffer
@@ -47,14 +47,14 @@ class Held(NamedTuple):
 class OpenBatch:
     """The records of the steps of one turn of the loop. All have the time of the first."""
 
-    __slots__ = ("_sections", "_wall_ms", "producer", "size_bytes", "steps")
+    __slots__ = ("_sections", "moment", "producer", "size_bytes", "steps")
 
-    def __init__(self, producer: Producer | None, wall_ms: int) -> None:
+    def __init__(self, producer: Producer | None, moment: Moment) -> None:
         self.producer = producer
         self.steps: list[Effects] = []
         self.size_bytes = HEADER_BYTES
         self._sections: list[bytes] = []
-        self._wall_ms = wall_ms
+        self.moment = moment
 
     def __len__(self) -> int:
         """How many records there are."""
@@ -79,7 +79,7 @@ class OpenBatch:
             len(self._sections),
             base_offset=0,
             leader_epoch=-1,
-            timestamp=self._wall_ms,
+            timestamp=self.moment.wall_ms,
             producer_id=producer.id,
             producer_epoch=producer.epoch,
             is_transactional=self.producer is not None,

@@ -130,14 +130,15 @@ class Leadership:
         """Raises the high watermark as far as it may go. Whether it moved."""
         if len(self.isr) < min(min_isr, len(self.replicas)):
             return False
-        counting = self.maximal_isr
         committed = end_offset
-        for one, follower in self.followers.items():
-            if follower.end_offset < committed and (
-                one in counting
-                or (follower.is_caught_up(end_offset, now_ms, lag_ms_max) and is_eligible(one))
-            ):
-                committed = follower.end_offset
+        if self.followers:
+            counting = self.maximal_isr
+            for one, follower in self.followers.items():
+                if follower.end_offset < committed and (
+                    one in counting
+                    or (follower.is_caught_up(end_offset, now_ms, lag_ms_max) and is_eligible(one))
+                ):
+                    committed = follower.end_offset
         if committed <= self.high_watermark:
             return False
         self.high_watermark = committed

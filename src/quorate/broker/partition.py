@@ -349,20 +349,23 @@ class Partition:
 
     def _advance(self, leading: Leadership) -> bool:
         around = self._around
+        now_ms = around.now_ms() if leading.followers else 0.0  # by which others may be late
         has_moved = leading.advance(
-            self.log.end_offset, self.min_isr, around.lag_ms_max, around.now_ms(), self._may_join
+            self.log.end_offset, self.min_isr, around.lag_ms_max, now_ms, self._may_join
         )
         if has_moved:
             self.log.replicated_to(leading.high_watermark)
-            self._commits.committed(leading.high_watermark, self._commit_error(leading))
+            if len(self._commits):
+                self._commits.committed(leading.high_watermark, self._commit_error(leading))
             if self.watcher is not None:
                 self.watcher.advanced(leading.high_watermark)
             self._wake()
         return has_moved
 
     def _wake(self) -> None:
-        for wait, number in list(self.data_waits.items()):
-            wait.look(number)
+        if self.data_waits:
+            for wait, number in list(self.data_waits.items()):
+                wait.look(number)
 
     def _commit_error(self, leading: Leadership) -> ErrorCode:
         if len(leading.maximal_isr) < self.min_isr:

@@ -64,16 +64,16 @@ def scan_records(
     increasing, and as many as fit.
     """
     data = record_bytes(buffer, header, limit_bytes)
-    found = None
+    found, record_count = None, header.record_count
     if (
         header.timestamp_type is TimestampType.CREATE_TIME
         and -_TIME_MAX < header.base_timestamp < _TIME_MAX
-        and header.record_count == header.last_offset_delta + 1
+        and record_count == header.last_offset_delta + 1
     ):
         try:
-            if header.record_count > _ALWAYS_WALKED_MAX:
+            if record_count > _ALWAYS_WALKED_MAX:
                 found = _look_at_tables(data, header)
-            if found is None and header.record_count <= _WALKED_RECORDS_MAX:
+            if found is None and record_count <= _WALKED_RECORDS_MAX:
                 found = _walk(data, header)
         except (IndexError, MalformedError):
             found = None

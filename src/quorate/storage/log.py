@@ -179,19 +179,44 @@ class Log:
         headers = headers_of(buffers)
         check_order(headers, self._end_offset, self.epochs.latest_epoch)
         check_contiguous(headers, self._end_offset)
-        self._append(buffers, headers, now_ms)
+        self.append_stamped(buffers, headers, now_ms)
 
     def append_replicated(self, buffers: Sequence[Buffer], now_ms: int) -> None:
         """Appends what a leader has, which may lack offsets that compaction took away."""
         headers = headers_of(buffers)
         check_order(headers, self._end_offset, self.epochs.latest_epoch)
-        self._append(buffers, headers, now_ms)
+        self.append_stamped(buffers, headers, now_ms)
 
     def append_stamped(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
         """Appends batches whose headers are known to be right, as `check_order` sees it, without looking at
         them again."""
-        assert not headers or headers[0].base_offset >= self._end_offset
-        self._append(buffers, headers, now_ms)
+        if self._failure is not None or self._synced_cuts < self._cuts:
+            self._check_writable()
+        if not headers:
+            return
+        assert headers[0].base_offset >= self._end_offset
+        size_bytes, timestamp_ms = headers[0].size_bytes, headers[0].max_timestamp
+        if len(headers) > 1:
+            size_bytes = sum([header.size_bytes for header in headers])
+            timestamp_ms = max([header.max_timestamp for header in headers])
+        is_rolled = False  # or need not be: until then nothing was written
+        try:
+            if self._segments[-1].must_roll(size_bytes, headers[-1].last_offset, timestamp_ms, now_ms):
+                self._roll(headers[0].base_offset, now_ms)
+            is_rolled = True
+            self._segments[-1].append(buffers, headers, now_ms)
+        except OSError as error:
+            self._cuts += is_rolled
+            raise StorageError.of(self._segments[-1].path, error) from error
+        except StorageError as error:
+            self._failure = error
+            raise
+        epoch = -1
+        for header in headers:
+            if epoch != header.partition_leader_epoch >= 0:
+                epoch = header.partition_leader_epoch
+                self._are_epochs_unsynced |= self.epochs.assign(epoch, header.base_offset)
+        self._end_offset = headers[-1].next_offset
 
     def record_aborted(self, aborted: AbortedTransaction) -> None:
         """Remembers that a transaction was aborted whose marker has just been appended. If that fails,
@@ -377,34 +402,6 @@ class Log:
         self._check_usable()
         if self._synced_cuts < self._cuts:
             raise StorageError(self.directory, "something was cut off, and must be flushed before an append")
-
-    def _append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        if self._failure is not None or self._synced_cuts < self._cuts:
-            self._check_writable()
-        if not headers:
-            return
-        size_bytes, timestamp_ms = headers[0].size_bytes, headers[0].max_timestamp
-        if len(headers) > 1:
-            size_bytes = sum([header.size_bytes for header in headers])
-            timestamp_ms = max([header.max_timestamp for header in headers])
-        is_rolled = False  # or need not be: until then nothing was written
-        try:
-            if self._segments[-1].must_roll(size_bytes, headers[-1].last_offset, timestamp_ms, now_ms):
-                self._roll(headers[0].base_offset, now_ms)
-            is_rolled = True
-            self._segments[-1].append(buffers, headers, now_ms)
-        except OSError as error:
-            self._cuts += is_rolled
-            raise StorageError.of(self._segments[-1].path, error) from error
-        except StorageError as error:
-            self._failure = error
-            raise
-        epoch = -1
-        for header in headers:
-            if epoch != header.partition_leader_epoch >= 0:
-                epoch = header.partition_leader_epoch
-                self._are_epochs_unsynced |= self.epochs.assign(epoch, header.base_offset)
-        self._end_offset = headers[-1].next_offset
 
     def _roll(self, base_offset: int, now_ms: int) -> None:
         if self.companion is not None:
