@@ -24,6 +24,9 @@ def test_a_log_that_nobody_uses_has_no_file_open(tmp_path: Path) -> None:
         files = RealFiles()
         log = await opened(tmp_path / "t-0", SMALL, files=files, recovery_point=None)
         assert (files.open_files, log.size_bytes, log.segments[0].index_bytes) == (0, 0, 0)
+        log.abandon()
+        log = await opened(tmp_path / "t-0", SMALL, files=files)  # as after a crash
+        assert files.open_files == 0
         names = [path.name for path in sorted((tmp_path / "t-0").iterdir())]
         assert names == [f"{0:020d}{suffix}" for suffix in (".index", ".log", ".timeindex")]
         log.append([a_batch(0)], 0)

@@ -130,6 +130,7 @@ class Log:
                 await log.flush()
             elif not is_new:
                 await log._exclusively(log._sync_files)  # that it is empty: something may have been cut off
+                segments[0].rest()
         except StorageError:
             log.abandon()
             raise

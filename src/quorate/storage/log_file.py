@@ -120,7 +120,8 @@ class LogFile:
         return shared
 
     def rest(self) -> None:
-        """Closes it, until it is needed again."""
+        """Closes it, until it is needed again; or leaves that to the last reader."""
+        self._files.log_files.remove(self)
         shared, self._shared, self._file = self._shared, None, None
         if shared is not None:
             shared.close()
@@ -128,7 +129,6 @@ class LogFile:
     def close(self) -> None:
         """Closes it for good, or leaves that to the last reader."""
         self._is_closed = True
-        self._files.log_files.remove(self)
         self.rest()
 
     def _opened(self) -> SharedFile:

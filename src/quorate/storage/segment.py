@@ -459,6 +459,10 @@ class Segment:
         """Drops what `recover` found no batches in."""
         self._cut(whole_bytes, self.next_offset)
 
+    def rest(self) -> None:
+        """Nobody is known to need its log file soon: it is closed until then."""
+        self._log.rest()
+
     def close(self) -> None:
         for one in (self._log, self._offset_index, self._time_index, self.transaction_index):
             one.close()
