@@ -326,7 +326,7 @@ def record_bytes(buffer: Buffer, header: BatchHeader, limit_bytes: int = DECOMPR
     _check_range(header)
     codec = header.codec  # refuses one that does not exist, whether there are records or not
     data: Buffer = memoryview(buffer)[header.position + HEADER_BYTES : header.end]
-    if data:
+    if data and (codec is not Codec.NONE or len(data) > limit_bytes):
         try:
             data = decompress(codec, data, limit_bytes)
         except ApiError as error:

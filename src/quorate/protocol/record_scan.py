@@ -34,11 +34,12 @@ __all__ = ["RecordScan", "scan_records"]
 _Int64s: TypeAlias = NDArray[np.int64]
 
 # Up to here walking is faster than anything else; and up to there, than anything but tables.
-_ALWAYS_WALKED_MAX: Final = 16
+_ALWAYS_WALKED_MAX: Final = 12
 _WALKED_RECORDS_MAX: Final = 64  # an offset in the batch is one byte
 
-# Shorter tables are not worth it.
+# Shorter tables are not worth it; and of these, arrays are not.
 _TABLE_LINES_MIN: Final = 16
+_FEW_LINES_MAX: Final = 64
 _COPIED_BYTES_MAX: Final = 64 << 10
 _OFFSET_BYTES_CHANGE_AT: Final = (64, 8192, 1 << 20, 1 << 27)
 
@@ -188,7 +189,11 @@ def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
         offsets = [column_of(slice(position + at, end, size_bytes)) for at in line.offset]
         if offsets != _offset_columns(number, number + lines):
             return None
-        deltas = _time_deltas([column_of(slice(position + at, end, size_bytes)) for at in line.timestamp])
+        columns = [column_of(slice(position + at, end, size_bytes)) for at in line.timestamp]
+        if lines == count <= _FEW_LINES_MAX and end == len(data) and len(columns) == 1:
+            few = columns[0]
+            return _scan_of_few(few, header, has_key=line.has_key) if few.isascii() else None
+        deltas = _time_deltas(columns)
         if deltas is None:
             return None
         times.append(deltas)
@@ -200,6 +205,13 @@ def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
         return None
     timestamps = (times[0] if len(times) == 1 else np.concatenate(times)) + header.base_timestamp
     return RecordScan(timestamps, int(timestamps.max()), list(chain.from_iterable(without_key)))
+
+
+def _scan_of_few(column: bytes, header: BatchHeader, *, has_key: bool) -> RecordScan:
+    """What a table says whose times are one column: of so few lines, without arrays."""
+    base_timestamp = header.base_timestamp
+    timestamps = [base_timestamp + _ONE_BYTE_DELTAS[one] for one in column]
+    return RecordScan(timestamps, max(timestamps), () if has_key else range(len(column)))
 
 
 def _columns_of(data: Buffer) -> Callable[[slice], bytes]:
@@ -250,6 +262,7 @@ _ONE_BYTE_END, _TWO_BYTES_END = _OFFSET_BYTES_CHANGE_AT[:2]
 _ONE_BYTE: Final = _varint_columns(np.arange(0, 2 * _ONE_BYTE_END, 2), 1)
 _TWO_BYTES: Final = _varint_columns(np.arange(0, 2 * _TWO_BYTES_END, 2), 2)
 _WITH_MORE: Final = bytes(range(0x80, 0x100))
+_ONE_BYTE_DELTAS: Final = [(doubled >> 1) ^ -(doubled & 1) for doubled in range(0x80)]
 
 
 def _time_deltas(columns: list[bytes]) -> _Int64s | None:
