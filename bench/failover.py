@@ -212,10 +212,13 @@ def _noticing(condition: Callable[[], bool]) -> Iterator[Callable[[], float | No
     is_over = threading.Event()
 
     def look() -> None:
-        while not is_over.wait(POLL_S):
+        took_s = 0.0
+        while not is_over.wait(_pause_s(took_s)):
+            began = time.monotonic()
             if condition():
-                found.append(time.monotonic())
+                found.append(began)
                 return
+            took_s = time.monotonic() - began
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -236,11 +239,20 @@ def _ask(node: ClusterNode, path: str) -> dict[str, Any]:
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+    began = time.monotonic()
+    deadline = began + PATIENCE_S
     while not condition():
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise ClusterError(f"waited {PATIENCE_S:g} s for {what}")
-        time.sleep(POLL_S)
+        time.sleep(_pause_s(now - began))
+        began = time.monotonic()
+
+
+def _pause_s(look_s: float) -> float:
+    """Before the next look, if one takes so long: a broker counts its replicas then, and should have most of
+    its time for what is measured."""
+    return max(POLL_S, 2 * look_s)
 
 
 # What there is

@@ -6,6 +6,10 @@ says where the two part, and the follower cuts its own. Whatever is answered for
 thrown away. In a fetch session both say only what has changed; so after an answer of which something was not
 taken in, such as the high watermark, everything is asked for again.
 
+A request costs both sides something for every partition that is followed, even if nothing is said of it. So a
+fetcher of thousands that was answered without a record makes a pause that grows with them, and most of the
+time is left for others: such as when a broker gets thousands of new replicas, a few at a time.
+
 A partition may be given up whenever something is awaited: it is looked at again after that.
 """
 
@@ -38,6 +42,8 @@ __all__ = ["FetcherSettings", "Fetchers"]
 
 _LATEST: Final = -1
 _EARLIEST: Final = -2
+_WITHOUT_PAUSE_MAX: Final = 1000  # partitions
+_PAUSE_MS_PER_PARTITION: Final = 0.02
 _NO_CHANGE_OF_MIND: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH})
 _SESSION_IS_OVER: Final = frozenset(
     {
@@ -172,7 +178,9 @@ class _Fetcher:
                 await self._rest(now_ms)
                 continue
             try:
-                await self._fetch(due)
+                has_records = await self._fetch(due)
+                if not has_records and len(due) > _WITHOUT_PAUSE_MAX:
+                    await asyncio.sleep(len(due) * _PAUSE_MS_PER_PARTITION / 1000)
             except (ConnectionLost, ApiError) as error:
                 self._logger.debug("fetch from leader=%d failed: %s", self._leader_id, error)
                 self._wake.clear()
@@ -208,7 +216,8 @@ class _Fetcher:
 
     # One request
 
-    async def _fetch(self, due: list[_Followed]) -> None:
+    async def _fetch(self, due: list[_Followed]) -> bool:
+        """Asks once, and takes in what is answered. Whether there was a record."""
         settings = self._all.settings
         address = self._all.address_of(self._leader_id)
         if address is None:
@@ -230,12 +239,15 @@ class _Fetcher:
             code = code_of(response.error_code)
             if code not in _SESSION_IS_OVER:
                 raise ApiError(code, "the leader refused the fetch")
-            return  # the next request lists everything
+            return False  # the next request lists everything
+        has_records = False
         for topic in response.responses:
             for data in topic.partitions:
+                has_records = has_records or bool(data.records)
                 followed, offset = asked.get((topic.topic_id, data.partition_index), (None, 0))
                 if followed is None or not await self._take(followed, offset, data):
                     self._session.lost()
+        return has_records
 
     def _is_followed(self, followed: _Followed) -> bool:
         key = followed.partition.key
