@@ -131,10 +131,11 @@ def measure(mode: str, size: int) -> Iterator[Measured]:
         ) as cluster:
             asyncio.run(_create(cluster, size))
             _settle(cluster, size)
-            for event in EVENTS:
+            for number, event in enumerate(EVENTS):
+                if number > 0:
+                    cluster.repair()
+                    _settle(cluster, size)
                 yield _event(cluster, mode, size, event)
-                cluster.repair()
-                _settle(cluster, size)
     finally:
         shutil.rmtree(data, ignore_errors=True)
 

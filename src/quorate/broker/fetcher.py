@@ -7,8 +7,8 @@ thrown away. In a fetch session both say only what has changed; so after an answ
 taken in, such as the high watermark, everything is asked for again.
 
 A request costs both sides something for every partition that is followed, even if nothing is said of it. So a
-fetcher of thousands that was answered without a record makes a pause that grows with them, and most of the
-time is left for others: such as when a broker gets thousands of new replicas, a few at a time.
+fetcher of thousands that is answered at once, and without a record, makes a pause that grows with them, and
+most of the time is left for others: such as when a broker gets thousands of new replicas, a few at a time.
 
 A partition may be given up whenever something is awaited: it is looked at again after that.
 """
@@ -43,7 +43,7 @@ __all__ = ["FetcherSettings", "Fetchers"]
 _LATEST: Final = -1
 _EARLIEST: Final = -2
 _WITHOUT_PAUSE_MAX: Final = 1000  # partitions
-_PAUSE_MS_PER_PARTITION: Final = 0.02
+_CYCLE_MS_PER_PARTITION: Final = 0.03
 _NO_CHANGE_OF_MIND: Final = frozenset({ErrorCode.FENCED_LEADER_EPOCH})
 _SESSION_IS_OVER: Final = frozenset(
     {
@@ -180,7 +180,8 @@ class _Fetcher:
             try:
                 has_records = await self._fetch(due)
                 if not has_records and len(due) > _WITHOUT_PAUSE_MAX:
-                    await asyncio.sleep(len(due) * _PAUSE_MS_PER_PARTITION / 1000)
+                    took_ms = asyncio.get_running_loop().time() * 1000 - now_ms
+                    await asyncio.sleep(max(0.0, len(due) * _CYCLE_MS_PER_PARTITION - took_ms) / 1000)
             except (ConnectionLost, ApiError) as error:
                 self._logger.debug("fetch from leader=%d failed: %s", self._leader_id, error)
                 self._wake.clear()

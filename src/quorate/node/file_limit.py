@@ -1,7 +1,8 @@
 """How many files this process may have open, and how many of them are for segments of logs.
 
-A connection needs one, a segment three. Whoever runs out of them in the middle of a sync does not know what
-is on the disk any more; so segments are refused before it comes to that.
+A connection needs one; a segment up to three while it is written or read, and none otherwise. When so many
+are open, others are closed until they are needed again (`storage.open_files`). Whoever runs out of them in
+the middle of a sync does not know what is on the disk any more; so some are never given to segments.
 """
 
 from __future__ import annotations
