@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from bench import broker_apache, broker_limits
+from bench import broker_apache, broker_limits, broker_requests
 from bench.broker_sizes import Sizes
 from bench.timing import Row
 
@@ -19,6 +19,7 @@ PARTS_VARIABLE = "QUORATE_BENCH_BROKER_PARTS"
 
 PARTS: Mapping[str, Callable[[Path, Sizes], Iterator[Row | str]]] = {
     "limits": broker_limits.rows,
+    "requests": broker_requests.rows,
     "node": broker_apache.node_rows,
     "small": lambda root, sizes: broker_apache.flow_rows(root, sizes, 100),
     "large": lambda root, sizes: broker_apache.flow_rows(root, sizes, 1000),
