@@ -91,8 +91,7 @@ class Log:
     ) -> Log:
         """Opens a log, or begins one, and recovers it: see `recovery`. All of it is then on disk, except that
         one without a batch may be gone after a power failure: whoever begins it again has the same. Its names
-        are synced with its first batch; a cluster has many such logs, and a sync of each costs more than all
-        the rest of opening it.
+        are synced with its first batch: a cluster may have very many logs in which there is nothing to lose.
 
         `recovery_point` is the offset up to which it was known to be synced, or None if it was closed in
         order; `start_offset` is where it begins, if that was remembered elsewhere.
