@@ -1,7 +1,6 @@
 """Brokers of Apache Kafka 3.9, the last with ZooKeeper, in one cluster with ours: under our controller, and
 ours under theirs. Two brokers of ours and one of theirs; every topic has a replica on each."""
 
-import socket
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +18,15 @@ from kazoo.client import KazooClient
 from node.broker_processes import Load
 from node.processes import DEADLINE_S, HOST
 from node.zookeeper_processes import ZooKeeperProcesses, check_java
+from quorate.net.client import ConnectionLost
+from quorate.protocol.api.admin import DescribeClusterRequest
 from quorate.protocol.api.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import ZERO_UUID
 
 pytestmark = [pytest.mark.interop, pytest.mark.zookeeper]
@@ -71,13 +72,15 @@ class Mixed:
         (self.theirs if broker_id == THEIRS else self.ours).start(broker_id)
         self.wait_until_alive()
 
-    def _answers(self) -> bool:
-        """Theirs are registered before they listen."""
+    def _is_told(self) -> bool:
+        """Theirs listens before the controller has told it who is there; until then clients are told of
+        nobody, and librdkafka's administrator does not ask again."""
+        request = DescribeClusterRequest(include_cluster_authorized_operations=False)
         try:
-            with socket.create_connection((HOST, self.ours.port(THEIRS)), timeout=5):
-                return True
-        except OSError:
+            found = self.ask(THEIRS, request, 0)
+        except (ApiError, ConnectionLost):
             return False
+        return {one.broker_id for one in found.brokers} == {*ALL} and found.controller_id in ALL
 
     def kill(self, broker_id: int) -> None:
         (self.theirs if broker_id == THEIRS else self.ours).kill(broker_id)
@@ -87,7 +90,7 @@ class Mixed:
             "all are alive for each of ours",
             lambda: all(self.ours.brokers_known_to(one).keys() == {*ALL} for one in OURS),
         )
-        self.ours.wait("theirs answers", self._answers)
+        self.ours.wait("theirs knows of all", self._is_told)
 
     def ask(self, broker_id: int, request: Any, version: int) -> Any:
         if broker_id == THEIRS:

@@ -152,6 +152,7 @@ def test_logs_that_are_cut_together_share_a_store_of_the_checkpoint():
 
     async def cut(host: Host) -> None:
         nonlocal stores
+        host.files.log_files.open_max = None  # all of them are synced at once, and held open for that
         shelf = await first_run(host)
         keys = [KEY._replace(partition_id=number) for number in range(50)]
         logs = [await shelf.open_log(key, TOPIC, UNASSIGNED) for key in keys]

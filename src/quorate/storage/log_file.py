@@ -90,8 +90,9 @@ class LogFile:
         file = self._file
         if file is None:
             if size == self._size_bytes:
-                return  # so that a write for which no file could be opened can be undone
-            file = self._opened().file
+                return
+            self._files.log_files.has_room()  # or beyond the bound: it may be a write that has to be undone
+            file = self._open().file
         self.is_used = True
         file.truncate(size)
         self._size_bytes = size
