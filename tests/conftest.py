@@ -18,23 +18,26 @@ settings.load_profile("default")
 
 # Files that take minutes come first: one that began last would let the other worker wait for it.
 SLOW_FILES = (
-    "test_readme.py",
-    "test_declarative_project.py",
     "test_pipeline_runs.py",
-    "test_pipeline_live.py",
     "test_table_formats.py",
+    "test_readme.py",
     "test_standalone_pipeline.py",
-    "test_pipeline_apache.py",
+    "test_pipeline_live.py",
+    "test_declarative_project.py",
     "test_topic_sink.py",
-    "test_alerts_stream.py",
-    "test_topic_spark_4_0.py",
-    "test_metadata_spark_4_0.py",
-    "test_pipeline_story.py",
     "test_topic_exactly_once.py",
     "test_history_connect.py",
-    "test_history_tables.py",
-    "test_time_travel_images.py",
     "test_answers_brokers.py",
+    "test_topic_spark_4_0.py",
+    "test_time_travel_images.py",
+    "test_pipeline_apache.py",
+    "test_pipeline_story.py",
+    "test_history_tables.py",
+    "test_metadata_spark_4_0.py",
+    "test_alerts_stream.py",
+    "test_java.py",
+    "test_warehouse_ingest.py",
+    "test_metadata_on_spark.py",
 )
 
 

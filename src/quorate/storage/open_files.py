@@ -9,8 +9,8 @@ of the queue once more; the first that was not is closed. That is nearly the lea
 use costs no more than a mark.
 
 One that somebody holds (a range that is being sent, a sync) gains nothing by being closed, and stays. If all
-are held, opening one more is refused, with EMFILE: what is left of the limit is for what must not fail, a sync
-or a cut.
+are held, opening one more is refused, with EMFILE: what is left of the limit is for what must not fail, a
+sync or a cut.
 
 Only one thread may use this, that of the event loop. Whoever works on files in another thread holds them.
 """
