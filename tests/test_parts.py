@@ -22,7 +22,7 @@ def test_what_failed_is_told_again_at_the_end(
 ):
     bad = tmp_path / "test_bad.py"
     bad.write_text("def test_good():\n    pass\n\n\ndef test_bad():\n    assert 1 + 1 == 3\n")
-    monkeypatch.setattr(run_parts, "PARTS", {"one": (str(bad), "-p", "no:cacheprovider")})
+    monkeypatch.setattr(run_parts, "PARTS", {"one": (str(bad), f"--rootdir={tmp_path}")})
     monkeypatch.setattr(run_parts, "THEN", {})
     assert run_parts.main(["one"]) == 1
     _, _, end = capfd.readouterr().out.partition("FAILED test_bad::test_bad\n")
