@@ -144,6 +144,15 @@ def test_brokers_are_at_the_addresses_of_the_clients_listener(asked):
     assert seen(listener="ELSE") == []
 
 
+def test_a_broker_that_knows_of_nobody_alive_names_itself(cluster, asked):
+    """As one that has been let go, and is asked once more: a client must not be left without any broker."""
+    for one, host in ((1, "one"), (2, "two")):
+        register(cluster, one, [("PLAINTEXT", host, 9092)], fenced=True)
+    answer = asked.metadata()
+    assert [(one.node_id, one.host, one.port) for one in answer.brokers] == [(1, "one", 9092)]
+    assert answer.controller_id == -1
+
+
 def test_any_broker_that_is_alive_may_be_taken_for_the_controller(asked):
     assert {asked.metadata().controller_id for _ in range(50)} == {1, 2}
     assert asked.metadata(listener="ELSE").controller_id == -1

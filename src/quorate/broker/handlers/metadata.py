@@ -195,7 +195,11 @@ class Metadata:
         ]
 
     def _brokers(self, reachable: Reachable) -> list[MetadataResponse.Broker]:
+        """Those that are alive; or this one, if none is and so neither is this, as one that is about to go.
+        librdkafka takes an empty list for the truth, forgets the last broker, and never comes back."""
         brokers = self._broker.image.brokers
+        own_id = self._broker.settings.broker_id
+        shown = reachable.alive or ([own_id] if own_id in reachable.endpoints else [])
         return [
             MetadataResponse.Broker(
                 node_id=one,
@@ -203,7 +207,7 @@ class Metadata:
                 port=reachable.endpoints[one].port,
                 rack=brokers[one].rack,
             )
-            for one in reachable.alive
+            for one in shown
         ]
 
     def _controller_id(self, reachable: Reachable) -> int:
