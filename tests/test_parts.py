@@ -21,10 +21,15 @@ def test_what_failed_is_told_again_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ):
     bad = tmp_path / "test_bad.py"
-    bad.write_text("def test_good():\n    pass\n\n\ndef test_bad():\n    assert 1 + 1 == 3\n")
-    monkeypatch.setattr(run_parts, "PARTS", {"one": (str(bad), f"--rootdir={tmp_path}")})
+    bad.write_text(
+        "def test_good(record_property):\n    record_property('figure', '7 of 7')\n\n\n"
+        "def test_bad():\n    assert 1 + 1 == 3\n"
+    )
+    monkeypatch.setattr(run_parts, "PARTS", {"one": (str(bad), f"--rootdir={tmp_path}", "-Werror")})
     monkeypatch.setattr(run_parts, "THEN", {})
     assert run_parts.main(["one"]) == 1
-    _, _, end = capfd.readouterr().out.partition("FAILED test_bad::test_bad\n")
+    output = capfd.readouterr().out
+    assert "1 failed, 1 passed" in output
+    _, _, end = output.partition("FAILED test_bad::test_bad\n")
     assert "assert (1 + 1) == 3" in end
     assert re.search(r"^one +\d+\.\d\d  FAILED \(1\)\nall +\d+\.\d\d\n$", end, re.MULTILINE)
