@@ -103,7 +103,7 @@ async def test_a_slow_reader_gets_everything_in_the_end(source):
             peer.ask(a_fetch(*one), VERSION, correlation_id)
         await wait_until(lambda: server.counters.requests)
         (conversation,) = server._conversations
-        await wait_until(lambda: conversation._is_sending)
+        await wait_until(lambda: conversation._out.is_sending)
         assert server.counters.requests < 3, "nothing is served to those who do not read"
         assert source.shared.readers == 1
         for correlation_id, one in enumerate(ranges):
@@ -123,7 +123,7 @@ async def test_what_the_transport_still_has_leaves_first(source):
         for correlation_id in (1, 2):
             peer.ask(a_fetch((0, LARGE)), VERSION, correlation_id)
         conversation._is_writable = True  # or else it would not come to this
-        await wait_until(lambda: conversation._is_sending)
+        await wait_until(lambda: conversation._out.is_sending)
         assert await peer.reader.readexactly(len(ahead)) == ahead
         for correlation_id in (1, 2):
             found, response = await peer.response(FetchRequest.__key__, VERSION)

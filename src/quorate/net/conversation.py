@@ -29,14 +29,13 @@ import logging
 import math
 import struct
 from collections import deque
-from collections.abc import Sized
 from typing import TYPE_CHECKING, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
 from quorate.net.eventual import Pending, pending
-from quorate.net.file_sending import BUFFERS, FileSender, UnreadableRangeError, is_range, without_ranges
-from quorate.net.framing import JOINED_BYTES_MAX, Frame, FrameReader, joined, request_in, write_parts
-from quorate.net.paced_sending import PacedSender
+from quorate.net.file_sending import UnreadableRangeError
+from quorate.net.framing import Frame, FrameReader, request_in
+from quorate.net.outgoing import Outgoing
 from quorate.net.routes import Answer, NoResponse, RequestContext, Series
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
@@ -64,7 +63,6 @@ class Conversation(asyncio.BufferedProtocol):
         "_budget",
         "_context",
         "_counters",
-        "_has_ranges",
         "_has_waited",
         "_header",
         "_is_closing",
@@ -80,12 +78,10 @@ class Conversation(asyncio.BufferedProtocol):
         "_muted_until",
         "_next_turn",
         "_out",
-        "_out_bytes",
         "_queued_at",
         "_reader",
         "_running",
         "_running_bytes",
-        "_sender",
         "_server",
         "_throttle_time_ms",
         "_transport",
@@ -119,11 +115,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._running: Pending[Answer] | None = None
         self._header: RequestHeader | None = None
         self._running_bytes = 0
-        # Answers that have not been handed to the transport.
-        self._out: list[Sized] = []
-        self._out_bytes = 0
-        self._has_ranges = False  # of files, among them
-        self._sender: FileSender | PacedSender | None = None  # from the first range on, if there can be one
+        self._out = Outgoing(limits, server.counters, loop, self._has_sent, self._cannot_send)
         self._next_turn: asyncio.Handle | None = None
         self._is_reading = True
         self._is_writable = True
@@ -171,10 +163,9 @@ class Conversation(asyncio.BufferedProtocol):
 
     def expire(self, now: float) -> None:
         """Gives up on this connection, unless the peer has taken something since this was asked last."""
-        transport = self._transport
-        if transport is None:
+        if self._transport is None:
             return
-        unsent_bytes = self._bytes_under_way(transport)
+        unsent_bytes = self._out.unsent_bytes
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes = unsent_bytes
             self._active_at = now
@@ -216,13 +207,12 @@ class Conversation(asyncio.BufferedProtocol):
             self._serve_soon()
 
     def stall(self, now: float, patience_s: float) -> str | None:
-        transport = self._transport
-        if transport is None or self._is_starved or self._running is not None:
+        if self._transport is None or self._is_starved or self._running is not None:
             return None
         if self._reader.is_large:
             allowed_s = patience_s + self._reader.held_bytes / _SLOW_BYTES_PER_S
             return "its request arrives too slowly" if now - self._large_since > allowed_s else None
-        unsent_bytes = self._bytes_under_way(transport)
+        unsent_bytes = self._out.unsent_bytes
         if unsent_bytes != self._unsent_bytes:
             self._unsent_bytes = unsent_bytes
             self._active_at = now
@@ -256,7 +246,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         self._context = RequestContext(self._server.listener, str(peer[0]), int(peer[1]), "")
-        self._limit_write_buffer(self._transport)
+        self._out.open(self._transport)
         refusal = self._server.admit(self)
         if refusal is not None:
             self._log(refusal)
@@ -272,10 +262,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._is_closing = True
         self._waiting.clear()
         self._reader.drop()
-        self._out.clear()
-        if self._sender is not None:
-            self._sender.close()
-            self._sender = None
+        self._out.close()
         if self._next_turn is not None:
             self._next_turn.cancel()
         if self._unmute is not None:
@@ -316,15 +303,15 @@ class Conversation(asyncio.BufferedProtocol):
         self._expect_the_end()
         if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
             return False  # TLS has no connections that are half closed
-        return bool(self._waiting) or self._running is not None or self._is_sending
+        return bool(self._waiting) or self._running is not None or self._out.is_sending
 
     def pause_writing(self) -> None:
         self._is_writable = False
 
     def resume_writing(self) -> None:
         self._active_at = self._loop.time()
-        if self._sender is not None and self._sender.is_busy:
-            self._sender.drained()
+        if self._out.is_sending:
+            self._out.drained()
             return
         self._is_writable = True
         # Not at once: a transport may call this from within the write that `_serve` is doing.
@@ -359,7 +346,7 @@ class Conversation(asyncio.BufferedProtocol):
             if self._queued_at:
                 self._note_queued()
             served += self._begin(*waiting.popleft())
-            if self._out_bytes >= limits.write_buffer_high_bytes:
+            if self._out.size_bytes >= limits.write_buffer_high_bytes:
                 self._flush()
         self._counters.requests += served
         self._flush()
@@ -518,7 +505,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _answer(self, header: RequestHeader, response: Response) -> None:
         """Encodes an answer. It leaves with the next flush."""
-        self._put(encode_response_parts(response, header.request_api_version, header.correlation_id))
+        self._out.put(encode_response_parts(response, header.request_api_version, header.correlation_id))
         if self._throttle_time_ms is not None and (delay_ms := self._throttle_time_ms(response)):
             self._mute(delay_ms)
 
@@ -541,83 +528,17 @@ class Conversation(asyncio.BufferedProtocol):
 
     # Answers on their way
 
-    def _put(self, parts: list[Sized]) -> None:
-        size_bytes = len(parts[0])
-        for part in parts[1:]:
-            size_bytes += len(part)
-            if not isinstance(part, BUFFERS):
-                if not is_range(part):
-                    raise TypeError(
-                        f"a part of the response is a {type(part).__name__}, which cannot be sent"
-                    )
-                self._has_ranges = True
-        if size_bytes - _SIZE_BYTES > self._limits.response_bytes_max:
-            raise ValueError(f"a response of {size_bytes} bytes")
-        self._counters.responses += 1
-        self._out += parts
-        self._out_bytes += size_bytes
-
     def _flush(self) -> None:
-        if not self._out:
-            return
-        parts, self._out = self._out, []
-        out_bytes, self._out_bytes = self._out_bytes, 0
-        if self._transport is not None and not self._transport.is_closing():
-            self._counters.bytes_sent += out_bytes
-            self._is_heavy = self._is_heavy or out_bytes > SLACK_BYTES
-            if self._has_ranges or self._is_sending:
-                self._send(self._transport, parts)
-            else:
-                write_parts(self._transport, parts)
-
-    # Ranges of files
-
-    @property
-    def _is_sending(self) -> bool:
-        """Whether ranges of files are on their way. Everything else waits behind them."""
-        return self._sender is not None and self._sender.is_busy
-
-    def _bytes_under_way(self, transport: asyncio.Transport) -> int:
-        sender_bytes = 0 if self._sender is None else self._sender.unsent_bytes
-        return transport.get_write_buffer_size() + sender_bytes
-
-    def _limit_write_buffer(self, transport: asyncio.Transport) -> None:
-        limits = self._limits
-        transport.set_write_buffer_limits(
-            high=limits.write_buffer_high_bytes, low=limits.write_buffer_low_bytes
-        )
-
-    def _send(self, transport: asyncio.Transport, parts: list[Sized]) -> None:
-        """Writes parts with ranges of files among them, or behind some."""
-        self._has_ranges = False
-        if self._sender is None:
-            self._sender = FileSender.of(transport, self._loop, self._has_sent, self._cannot_send)
-        if self._sender is None and transport.get_extra_info("sslcontext") is not None:
-            unsent_bytes_max = self._limits.write_buffer_high_bytes
-            self._sender = PacedSender(
-                transport, self._loop, self._has_sent, self._cannot_send, unsent_bytes_max
-            )
-        sender = self._sender
-        try:
-            if sender is None:
-                write_parts(transport, without_ranges(parts))
-                return
-            parts = joined(without_ranges(parts, JOINED_BYTES_MAX))
-        except UnreadableRangeError as error:
-            self._cannot_send(error)
-            return
-        if sender.is_busy or any(map(is_range, parts)):
-            sender.send(parts)
-            self._is_writable = self._is_writable and not sender.is_busy
-        else:
-            write_parts(transport, parts)
+        if self._out.size_bytes:
+            sent_bytes = self._out.flush()
+            self._is_heavy = self._is_heavy or sent_bytes > SLACK_BYTES
+            self._is_writable = self._is_writable and not self._out.is_sending
 
     def _has_sent(self) -> None:
         """What was waited for has left."""
         self._active_at = self._loop.time()
         if self._transport is None:
             return
-        self._limit_write_buffer(self._transport)
         self._is_writable = True
         if self._is_closing:
             self._transport.close()
@@ -667,7 +588,7 @@ class Conversation(asyncio.BufferedProtocol):
         if key == ApiVersionsRequest.__key__:
             header, _ = decode_request_header(buffer, begin, end)
             response = self._server.routes.unknown_api_versions()
-            self._put(encode_response_parts(response, 0, header.correlation_id))
+            self._out.put(encode_response_parts(response, 0, header.correlation_id))
             return
         self._counters.unserved += 1
         self._log(f"{_name(key)} v{version} is not served here")
@@ -695,14 +616,13 @@ class Conversation(asyncio.BufferedProtocol):
         self._flush()
         self._is_closing = True
         if self._transport is not None:
-            if not self._is_sending:
+            if not self._out.is_sending:
                 self._transport.close()
             self._expect_the_end()
 
     def _expect_the_end(self) -> None:
         """An end that waits for a handler or for the peer does not wait for ever."""
-        unsent = self._transport is not None and self._bytes_under_way(self._transport) > 0
-        if unsent or self._waiting or self._running is not None:
+        if self._out.unsent_bytes > 0 or self._waiting or self._running is not None:
             self._server.watch(self.expires_at())
 
     def _log(self, reason: str, bug: BaseException | None = None, level: int = logging.WARNING) -> None:

@@ -1,0 +1,155 @@
+"""The answers of one connection on their way to its peer.
+
+What one read led to is gathered, and leaves in one write. Ranges of files among it are sent from the files
+themselves, if the connection allows that; everything that comes after them waits behind them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING, Final
+
+from quorate.net.file_sending import BUFFERS, FileSender, UnreadableRangeError, is_range, without_ranges
+from quorate.net.framing import JOINED_BYTES_MAX, joined, write_parts
+from quorate.net.limits import Limits
+from quorate.net.paced_sending import PacedSender
+
+if TYPE_CHECKING:
+    from quorate.net.server import Counters
+
+__all__ = ["Outgoing"]
+
+_SIZE_BYTES: Final = 4
+
+
+class Outgoing:
+    """What is not with the peer yet. `size_bytes` is what has not been handed to the transport."""
+
+    __slots__ = (
+        "_cannot_send",
+        "_counters",
+        "_has_ranges",
+        "_limits",
+        "_loop",
+        "_parts",
+        "_sender",
+        "_transport",
+        "_when_sent",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        limits: Limits,
+        counters: Counters,
+        loop: asyncio.AbstractEventLoop,
+        when_sent: Callable[[], None],
+        cannot_send: Callable[[Exception], None],
+    ) -> None:
+        self._limits = limits
+        self._counters = counters
+        self._loop = loop
+        self._when_sent = when_sent
+        self._cannot_send = cannot_send
+        self._transport: asyncio.Transport | None = None
+        self._parts: list[Sized] = []
+        self.size_bytes = 0
+        self._has_ranges = False  # of files, among them
+        self._sender: FileSender | PacedSender | None = None  # from the first range on, if there can be one
+
+    def open(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self._limit_write_buffer()
+
+    def close(self) -> None:
+        """Nobody is there any more."""
+        self._transport = None
+        self._parts.clear()
+        if self._sender is not None:
+            self._sender.close()
+            self._sender = None
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether ranges of files are on their way."""
+        return self._sender is not None and self._sender.is_busy
+
+    @property
+    def unsent_bytes(self) -> int:
+        """Of what was handed over."""
+        if self._transport is None:
+            return 0
+        sender_bytes = 0 if self._sender is None else self._sender.unsent_bytes
+        return self._transport.get_write_buffer_size() + sender_bytes
+
+    def drained(self) -> None:
+        """The transport takes more, while ranges of files are on their way."""
+        if self._sender is not None:
+            self._sender.drained()
+
+    def put(self, parts: list[Sized]) -> None:
+        """Adds an answer. It leaves with the next flush."""
+        size_bytes = len(parts[0])
+        for part in parts[1:]:
+            size_bytes += len(part)
+            if not isinstance(part, BUFFERS):
+                if not is_range(part):
+                    raise TypeError(
+                        f"a part of the response is a {type(part).__name__}, which cannot be sent"
+                    )
+                self._has_ranges = True
+        if size_bytes - _SIZE_BYTES > self._limits.response_bytes_max:
+            raise ValueError(f"a response of {size_bytes} bytes")
+        self._counters.responses += 1
+        self._parts += parts
+        self.size_bytes += size_bytes
+
+    def flush(self) -> int:
+        """Hands over what there is; how many bytes."""
+        parts, self._parts = self._parts, []
+        size_bytes, self.size_bytes = self.size_bytes, 0
+        transport = self._transport
+        if not parts or transport is None or transport.is_closing():
+            return 0
+        self._counters.bytes_sent += size_bytes
+        if self._has_ranges or self.is_sending:
+            self._send(transport, parts)
+        else:
+            write_parts(transport, parts)
+        return size_bytes
+
+    def _send(self, transport: asyncio.Transport, parts: list[Sized]) -> None:
+        """Writes parts with ranges of files among them, or behind some."""
+        self._has_ranges = False
+        if self._sender is None:
+            self._sender = FileSender.of(transport, self._loop, self._has_sent, self._cannot_send)
+        if self._sender is None and transport.get_extra_info("sslcontext") is not None:
+            unsent_bytes_max = self._limits.write_buffer_high_bytes
+            self._sender = PacedSender(
+                transport, self._loop, self._has_sent, self._cannot_send, unsent_bytes_max
+            )
+        sender = self._sender
+        try:
+            if sender is None:
+                write_parts(transport, without_ranges(parts))
+                return
+            parts = joined(without_ranges(parts, JOINED_BYTES_MAX))
+        except UnreadableRangeError as error:
+            self._cannot_send(error)
+            return
+        if sender.is_busy or any(map(is_range, parts)):
+            sender.send(parts)
+        else:
+            write_parts(transport, parts)
+
+    def _has_sent(self) -> None:
+        self._limit_write_buffer()
+        self._when_sent()
+
+    def _limit_write_buffer(self) -> None:
+        if self._transport is not None:
+            limits = self._limits
+            self._transport.set_write_buffer_limits(
+                high=limits.write_buffer_high_bytes, low=limits.write_buffer_low_bytes
+            )
