@@ -20,16 +20,20 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from quorate.storage.errors import StorageError
 from quorate.storage.files import Files
+from quorate.storage.limits import LogConfig
 from quorate.storage.places import headers_from
-from quorate.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, segment_path
+from quorate.storage.segment import INDEX_SUFFIXES, LOG_SUFFIX, Segment, segment_path
 
 __all__ = [
     "CLEANED",
     "DELETED",
     "SWAP",
     "ReplacementRefusedError",
+    "check_cleaned",
     "finish_swaps",
+    "open_sealed",
     "put_in_place",
     "remove_leftovers",
     "remove_segment",
@@ -48,6 +52,33 @@ _REGULAR: Final = re.compile(r"(\d{20})(\.log|\.index|\.timeindex|\.txnindex)")
 
 class ReplacementRefusedError(Exception):
     """The log is not the one any more that was compacted: something was cut off or deleted meanwhile."""
+
+
+def check_cleaned(
+    files: Files, directory: str, config: LogConfig, new: Sequence[int], end_offset: int
+) -> None:
+    """Refuses what is no log file with its indexes, or goes on too far, whoever wrote it."""
+    for base_offset in new:
+        try:
+            segment = open_sealed(files, directory, config, base_offset, 0, name_suffix=CLEANED)
+        except (OSError, StorageError) as error:
+            raise ReplacementRefusedError(f"{directory}: {error}") from error
+        segment.close()
+        if segment.next_offset > end_offset:
+            raise ReplacementRefusedError(f"{segment.path} goes on to {segment.next_offset}")
+
+
+def open_sealed(
+    files: Files, directory: str, config: LogConfig, base_offset: int, now_ms: int, *, name_suffix: str = ""
+) -> Segment:
+    """A segment that nobody writes to any more."""
+    segment = Segment(files, directory, base_offset, config, now_ms, create=False, name_suffix=name_suffix)
+    problem = segment.check()
+    if problem is not None:
+        segment.close()
+        raise StorageError(segment.path, problem)
+    segment.seal()
+    return segment
 
 
 async def put_in_place(files: Files, directory: str, old: Sequence[int], new: Sequence[int]) -> None:

@@ -27,7 +27,14 @@ from typing import Final
 from quorate.protocol.batch import BatchHeader
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
-from quorate.storage.cleaning import CLEANED, ReplacementRefusedError, put_in_place, remove_segment
+from quorate.storage.cleaning import (
+    CLEANED,
+    ReplacementRefusedError,
+    check_cleaned,
+    open_sealed,
+    put_in_place,
+    remove_segment,
+)
 from quorate.storage.companion import LogCompanion
 from quorate.storage.continuation import check_contiguous, check_order, headers_of
 from quorate.storage.epochs import LeaderEpochs, load_epochs, store_epochs
@@ -557,7 +564,7 @@ class Log:
                 raise ReplacementRefusedError(f"{self.directory}: the segments from {old[0]} on have changed")
             if replaced[-1] is self._segments[-1]:
                 raise ReplacementRefusedError(f"{self.directory}: the segment at {old[-1]} is written to")
-            self._check_replacement(new, replaced[-1].next_offset)
+            check_cleaned(self._files, self.directory, self.config, new, replaced[-1].next_offset)
         except ReplacementRefusedError:
             for base_offset in new:
                 remove_segment(self._files, self.directory, base_offset, CLEANED)
@@ -566,39 +573,14 @@ class Log:
             for segment in replaced:
                 held.enter_context(segment.held())  # they are read meanwhile, and their names are another's
             await put_in_place(self._files, self.directory, old, new)
-            made = [self._open_sealed(base_offset, largest_timestamp_ms, "") for base_offset in new]
+            made = [
+                open_sealed(self._files, self.directory, self.config, base_offset, largest_timestamp_ms)
+                for base_offset in new
+            ]
             at = bisect_right(self._segments, old[0], key=_base_offset) - 1  # one may have come meanwhile
             self._segments[at : at + len(old)] = made
             for segment in replaced:
                 segment.close()
-
-    def _check_replacement(self, new: Sequence[int], end_offset: int) -> None:
-        """Refuses what is no log file with its indexes, whoever wrote it."""
-        for base_offset in new:
-            try:
-                segment = self._open_sealed(base_offset, 0, CLEANED)
-            except (OSError, StorageError) as error:
-                raise ReplacementRefusedError(f"{self.directory}: {error}") from error
-            segment.close()
-            if segment.next_offset > end_offset:
-                raise ReplacementRefusedError(f"{segment.path} goes on to {segment.next_offset}")
-
-    def _open_sealed(self, base_offset: int, now_ms: int, name_suffix: str) -> Segment:
-        segment = Segment(
-            self._files,
-            self.directory,
-            base_offset,
-            self.config,
-            now_ms,
-            create=False,
-            name_suffix=name_suffix,
-        )
-        problem = segment.check()
-        if problem is not None:
-            segment.close()
-            raise StorageError(segment.path, problem)
-        segment.seal()
-        return segment
 
     async def _remove(self, index: int) -> None:
         """Deletes the first or the last segment, durably: a crash never leaves a hole between two others."""
