@@ -30,6 +30,7 @@ def test_what_failed_is_told_again_at_the_end(
     assert run_parts.main(["one"]) == 1
     output = capfd.readouterr().out
     assert "1 failed, 1 passed" in output
-    _, _, end = output.partition("FAILED test_bad::test_bad\n")
-    assert "assert (1 + 1) == 3" in end
+    _, _, end = output.partition("\ntest_bad::test_bad\n")
+    assert "E       assert (1 + 1) == 3" in end
+    assert "\nFAILED test_bad::test_bad: assert (1 + 1) == 3\n" in end
     assert re.search(r"^one +\d+\.\d\d  FAILED \(1\)\nall +\d+\.\d\d\n$", end, re.MULTILINE)

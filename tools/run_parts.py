@@ -10,9 +10,11 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 from xml.etree import ElementTree
 
 LINES_TOLD_AGAIN = 25  # of each test that failed
+REASON_CHARACTERS = 400
 WORKERS = ("-n", "2")
 RULES = "not interop and not simulation and not processes and not spark and not zookeeper"
 SEEDS = "test_seeds_keep_every_promise"
@@ -49,13 +51,19 @@ THEN = {
 }
 
 
+class Failure(NamedTuple):
+    test: str
+    reason: str
+    ending: str
+
+
 def main(names: list[str]) -> int:
     unknown = [name for name in names if name not in PARTS]
     if unknown or not names:
         print(f"usage: run_parts.py PART...; parts are {', '.join(PARTS)}")
         return 2
     results = []
-    failures: list[str] = []
+    failures: list[Failure] = []
     for name in names:
         print(f"== {name}", flush=True)
         started = time.monotonic()
@@ -65,7 +73,10 @@ def main(names: list[str]) -> int:
         status = next(filter(None, statuses), 0)
         results.append((name, status, (time.monotonic() - started) / 60))
     for failure in failures:
-        print(f"\n{failure}")
+        print(f"\n{failure.test}\n{failure.ending}")
+    print()
+    for failure in failures:
+        print(f"FAILED {failure.test}: {failure.reason}")
     print("\npart        minutes")
     for name, status, minutes in results:
         print(f"{name:<11} {minutes:7.2f}  {'passed' if status == 0 else f'FAILED ({status})'}")
@@ -73,7 +84,7 @@ def main(names: list[str]) -> int:
     return int(any(status for _, status, _ in results))
 
 
-def run_tests(arguments: tuple[str, ...], failures: list[str]) -> int:
+def run_tests(arguments: tuple[str, ...], failures: list[Failure]) -> int:
     """The exit status; what failed is added to `failures`."""
     with tempfile.TemporaryDirectory() as directory:
         report = Path(directory, "report.xml")
@@ -86,11 +97,16 @@ def run_tests(arguments: tuple[str, ...], failures: list[str]) -> int:
     return status
 
 
-def read_failures(report: Path) -> Iterator[str]:
+def read_failures(report: Path) -> Iterator[Failure]:
     for test in ElementTree.parse(report).iter("testcase"):
         for outcome in (*test.iter("failure"), *test.iter("error")):
-            lines = (outcome.text or outcome.get("message") or "").splitlines()[-LINES_TOLD_AGAIN:]
-            yield "\n".join([f"FAILED {test.get('classname')}::{test.get('name')}", *lines])
+            message = outcome.get("message") or ""
+            text = outcome.text or message
+            yield Failure(
+                test=f"{test.get('classname')}::{test.get('name')}",
+                reason=" ".join(message.split())[:REASON_CHARACTERS],
+                ending="\n".join(text.splitlines()[-LINES_TOLD_AGAIN:]),
+            )
 
 
 if __name__ == "__main__":

@@ -76,7 +76,8 @@ def register(spark: SparkSession) -> None:
 
     pushes = spark.conf.get("spark.sql.python.filterPushdown.enabled", "false") == "true"
     try:
-        spark.dataSource.register(PushingQuorateSource if pushes else QuorateSource)
+        with _threads_may_write_environment(spark):
+            spark.dataSource.register(PushingQuorateSource if pushes else QuorateSource)
     except PySparkException as error:
         # Spark 4.0 has found it by itself, and does not let that be replaced.
         if error.getErrorClass() != "DATA_SOURCE_ALREADY_EXISTS":
@@ -96,6 +97,26 @@ def recommended_settings(master: str) -> dict[str, str]:
         cores = os.cpu_count() or 1 if local[1] == "*" else int(local[1] or 1)
         settings["spark.sql.shuffle.partitions"] = str(min(cores, _SHUFFLE_PARTITIONS_MAX))
     return settings
+
+
+@contextmanager
+def _threads_may_write_environment(spark: SparkSession) -> Iterator[None]:
+    """Functions made meanwhile have an environment that bears threads.
+
+    Every stream that starts writes into the one that came with the source, in a thread of its own. Two at
+    once can leave Java's plain map with a wrong size, and no task of the session can be read ever after.
+    """
+    jvm = getattr(spark, "_jvm", None)
+    if jvm is None:  # over Connect, where the server makes functions
+        yield
+        return
+    context = spark.sparkContext
+    before = context.environment
+    context.environment = jvm.java.util.concurrent.ConcurrentHashMap(before)
+    try:
+        yield
+    finally:
+        context.environment = before
 
 
 @contextmanager
