@@ -19,6 +19,7 @@ SECTIONS = (
     "startup",
     "simulation",
     "failover",
+    "replication",
     "spark",
     "spark-history",
     "spark-logs",

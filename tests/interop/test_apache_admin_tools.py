@@ -336,7 +336,6 @@ def test_features_go_down_and_up(tools, cluster):
     cluster.wait("it is down", lambda: level() == "0")
     features("upgrade", "--feature", f"{name}={before}")
     cluster.wait("it is up", lambda: level() == before)
-    assert level() == before
     printed = tools.refused(
         "features", "--bootstrap-server", cluster.bootstrap, "upgrade", "--feature", f"{name}=99"
     )

@@ -5,6 +5,11 @@ different: a request lists the partitions that are new, moved on or forgotten, a
 records or news. An epoch that counts the requests tells both whether the other knows what they know. A client
 that finds its session gone or its epoch wrong begins anew, so a session may be dropped at any time.
 
+A fetch looks at what is restless in its session, not at all that is wanted. What it has said everything of
+goes to rest where it is (see `resting`), and is restless again when it stirs there, when a request lists it,
+or when the whole session is fetched in another manner than before. What has records, an error or anything else
+to say that is not over with being said stays restless.
+
 Pure. How many sessions there are is limited; whoever wants one when there is no room takes the place of one
 that has not been used for long, or of one that is worth less: followers' sessions are worth more than those
 of consumers, and among equals large ones more than small ones, once the small ones have had their time.
@@ -20,15 +25,18 @@ of consumers, and among equals large ones more than small ones, once the small o
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import field
 from random import Random
-from typing import Final
+from typing import Any, Final, Protocol
 
+from quorate.broker.leadership import Follower, Heard
+from quorate.broker.resting import Resting
 from quorate.protocol.api.produce_fetch import FetchRequest
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
 from quorate.values import dataclass
 
-__all__ = ["EVICTABLE_AFTER_MS", "FetchRound", "FetchSession", "FetchSessions", "Wanted"]
+__all__ = ["EVICTABLE_AFTER_MS", "FetchRound", "FetchSession", "FetchSessions", "Parked", "Wanted"]
 
 EVICTABLE_AFTER_MS: Final = 120_000
 TOPIC_IDS_SINCE: Final = 13
@@ -43,13 +51,34 @@ _UNKNOWN: Final = -1
 Key = tuple[str | Uuid, int]  # a topic by its name or, in newer versions, by its id; and a partition
 
 
-@dataclass(slots=True)
-class Wanted:
-    """A partition that is fetched: what is asked for, and what was answered last."""
+class Place(Protocol):
+    """Where a partition is, which says when it stirs."""
 
+    resting: Resting[Wanted]
+
+
+class Parked(Protocol):
+    """A fetch that waits for data."""
+
+    def join(self, one: Wanted) -> None:
+        """A partition of the session has stirred: there may be something in it now."""
+
+    def finish(self) -> None:
+        """It waits no longer."""
+
+
+@dataclass(slots=True, eq=False)
+class Wanted:
+    """A partition that is fetched: what is asked for, and what was answered last.
+
+    `turn` is its place in the order in which the partitions of a session are read. `rests_at` is where it is
+    at rest, None while it is restless."""
+
+    key: Key
     topic: str
     topic_id: Uuid
     partition_id: int
+    turn: int
     offset: int = 0
     max_bytes: int = 0
     leader_epoch: int = -1
@@ -57,6 +86,7 @@ class Wanted:
     log_start_offset: int = -1  # the asker's, if it is a follower
     told_high_watermark: int = _UNKNOWN
     told_log_start_offset: int = _UNKNOWN
+    rests_at: Place | None = None
 
     def ask(self, asked: FetchRequest.Topic.Partition) -> None:
         self.offset = asked.fetch_offset
@@ -80,17 +110,96 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
+    """What one asker wants. `heard` is when it asked last; `manner` is how, as far as that decides what there is
+    to say."""
+
     id: int
     uses_topic_ids: bool
     is_of_follower: bool
     created_ms: float
     used_ms: float
     wanted: dict[Key, Wanted]
+    turn: int  # of whoever comes last now
+    restless: dict[Key, Wanted]
     epoch: int = 1  # of the next request
+    heard: Heard = field(default_factory=Heard)
+    manner: tuple[Any, ...] = ()
+    parked: Parked | None = None
+    resting_topics: dict[str | Uuid, int] = field(default_factory=dict)
+    """How many partitions of a topic are at rest, if any are."""
+    is_over: bool = False
 
     @property
     def worth(self) -> tuple[bool, int, int]:
         return self.is_of_follower, len(self.wanted), self.id
+
+    def rest(self, one: Wanted, place: Place, follower: Follower | None) -> None:
+        """All is said of a partition, until it stirs."""
+        if self.is_over or self.restless.get(one.key) is not one:
+            return  # somebody has done something to the session meanwhile
+        del self.restless[one.key]
+        one.rests_at = place
+        place.resting.enter(self, one, follower)
+        topic = one.key[0]
+        self.resting_topics[topic] = self.resting_topics.get(topic, 0) + 1
+
+    def stirred(self, place: Wanted) -> None:
+        """There may be something to say of a partition."""
+        self._is_restless(place)
+        if self.parked is not None:
+            self.parked.join(place)
+        place.rests_at = None
+
+    def stir(self, one: Wanted) -> None:
+        """The asker has something to say of a partition."""
+        if one.rests_at is not None:
+            one.rests_at.resting.leave(self)
+            one.rests_at = None
+            self._is_restless(one)
+
+    def stir_all(self) -> None:
+        """Everything has to be looked at again."""
+        if self.resting_topics:
+            for one in self.wanted.values():
+                self.stir(one)
+
+    def _is_restless(self, one: Wanted) -> None:
+        self.restless[one.key] = one
+        topic = one.key[0]
+        left = self.resting_topics[topic] - 1
+        if left:
+            self.resting_topics[topic] = left
+        else:
+            del self.resting_topics[topic]
+
+    def add(self, request: FetchRequest) -> None:
+        """Takes in what a request lists."""
+        for one in _add(self.wanted, request, self.turn, uses_topic_ids=self.uses_topic_ids):
+            self.turn = max(self.turn, one.turn + 1)
+            self.stir(one)
+            self.restless[one.key] = one
+
+    def forget(self, key: Key) -> None:
+        one = self.wanted.pop(key, None)
+        if one is not None:
+            self.stir(one)
+            del self.restless[key]
+
+    def last(self, moved: Collection[Wanted]) -> None:
+        for one in moved:
+            one.turn = self.turn
+            self.turn += 1
+
+    def end(self) -> None:
+        """Nothing rests anywhere any more, and nobody waits for that."""
+        self.stir_all()
+        self.is_over = True
+        self.finish_parked()
+
+    def finish_parked(self) -> None:
+        parked, self.parked = self.parked, None
+        if parked is not None:
+            parked.finish()
 
 
 @dataclass(slots=True)
@@ -108,14 +217,21 @@ class FetchRound:
     def is_incremental(self) -> bool:
         return self.session is not None
 
+    @property
+    def has_resting(self) -> bool:
+        """Whether there is more than what is looked at."""
+        return self.session is not None and bool(self.session.resting_topics)
+
+    def in_turn(self) -> list[Wanted]:
+        """What has to be looked at, in order."""
+        if self.session is None:
+            return list(self.wanted.values())
+        return sorted(self.session.restless.values(), key=_turn)
+
     def last(self, moved: Collection[Wanted]) -> None:
         """These go last from now on: they had records, and should not keep others from having theirs."""
         if self.session is not None:
-            order = self.session.wanted
-            for one in moved:
-                key = _key(one.topic, one.topic_id, one.partition_id, uses_topic_ids=self.uses_topic_ids)
-                if order.pop(key, None) is not None:
-                    order[key] = one
+            self.session.last(moved)
 
 
 class FetchSessions:
@@ -138,9 +254,9 @@ class FetchSessions:
         uses_topic_ids = version >= TOPIC_IDS_SINCE
         epoch = request.session_epoch
         if epoch in (_FIRST_REQUEST, _LAST_REQUEST):
-            self._by_id.pop(request.session_id, None)
+            self._drop(request.session_id)
             wanted: dict[Key, Wanted] = {}
-            _add(wanted, request, uses_topic_ids=uses_topic_ids)
+            _add(wanted, request, 0, uses_topic_ids=uses_topic_ids)
             return FetchRound(
                 wanted,
                 opens_session=epoch == _FIRST_REQUEST,
@@ -160,13 +276,14 @@ class FetchSessions:
 
     def _go_on(self, session: FetchSession, request: FetchRequest) -> FetchRound:
         uses_topic_ids = session.uses_topic_ids
-        _add(session.wanted, request, uses_topic_ids=uses_topic_ids)
+        session.finish_parked()  # whoever asked before is told that it went on
+        session.add(request)
         for topic in request.forgotten_topics_data:
             for partition_id in topic.partitions:
-                key = _key(topic.topic, topic.topic_id, partition_id, uses_topic_ids=uses_topic_ids)
-                session.wanted.pop(key, None)
+                session.forget(_key(topic.topic, topic.topic_id, partition_id, uses_topic_ids=uses_topic_ids))
         del self._by_id[session.id]
         if not session.wanted:
+            session.end()
             return FetchRound({}, uses_topic_ids=uses_topic_ids)
         self._by_id[session.id] = session
         session.used_ms = self._now_ms()
@@ -194,6 +311,8 @@ class FetchSessions:
             created_ms=now_ms,
             used_ms=now_ms,
             wanted=fetch.wanted,
+            turn=len(fetch.wanted),
+            restless=dict(fetch.wanted),
         )
         if len(self._by_id) >= self._sessions_max and not self._make_room(session, now_ms):
             return _NO_SESSION
@@ -215,8 +334,13 @@ class FetchSessions:
             victim = min(evictable, key=_worth, default=None)
             if victim is None or newcomer.worth < victim.worth:
                 return False
-        del self._by_id[victim.id]
+        self._drop(victim.id)
         return True
+
+    def _drop(self, session_id: int) -> None:
+        session = self._by_id.pop(session_id, None)
+        if session is not None:
+            session.end()
 
 
 def _may_go(session: FetchSession, newcomer: FetchSession, now_ms: float) -> bool:
@@ -234,12 +358,23 @@ def _key(topic: str, topic_id: Uuid, partition_id: int, *, uses_topic_ids: bool)
     return (topic_id if uses_topic_ids else topic), partition_id
 
 
-def _add(wanted: dict[Key, Wanted], request: FetchRequest, *, uses_topic_ids: bool) -> None:
-    """Takes in what a request lists. What is known already keeps its place, and what was told of it."""
+def _turn(one: Wanted) -> int:
+    return one.turn
+
+
+def _add(
+    wanted: dict[Key, Wanted], request: FetchRequest, turn: int, *, uses_topic_ids: bool
+) -> list[Wanted]:
+    """Takes in what a request lists, and gives it back. What is known already keeps its turn, and what was told
+    of it."""
+    listed = []
     for topic in request.topics:
         for asked in topic.partitions:
             key = _key(topic.topic, topic.topic_id, asked.partition, uses_topic_ids=uses_topic_ids)
             one = wanted.get(key)
             if one is None:
-                one = wanted[key] = Wanted(topic.topic, topic.topic_id, asked.partition)
+                one = wanted[key] = Wanted(key, topic.topic, topic.topic_id, asked.partition, turn)
+                turn += 1
             one.ask(asked)
+            listed.append(one)
+    return listed

@@ -18,14 +18,25 @@ from quorate.controller.proposals import Proposal
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.values import dataclass
 
-__all__ = ["Follower", "Leadership", "Proposal"]
+__all__ = ["Follower", "Heard", "Leadership", "Proposal"]
 
 NEVER = float("-inf")
 
 
 @dataclass(slots=True)
+class Heard:
+    """When a follower has fetched last, in a session: that counts for all partitions of it that are at rest."""
+
+    at_ms: float = NEVER
+
+
+@dataclass(slots=True)
 class Follower:
-    """One of them, as its fetches tell."""
+    """One of them, as its fetches tell.
+
+    As long as it is `at_rest`, it has everything and asks for nothing else, so every fetch of its session says
+    that it is caught up, and this one is not touched.
+    """
 
     end_offset: int = -1  # unknown
     log_start_offset: int = -1
@@ -34,9 +45,21 @@ class Follower:
     leader_end_offset: int = -1  # the leader's end when it fetched last
     broker_epoch: int = -1
     told_high_watermark: int = -1  # with the last answer
+    at_rest: Heard | None = None
+
+    @property
+    def last_caught_up_ms(self) -> float:
+        return self.caught_up_ms if self.at_rest is None else max(self.caught_up_ms, self.at_rest.at_ms)
 
     def is_caught_up(self, leader_end_offset: int, now_ms: float, lag_ms_max: float) -> bool:
-        return self.end_offset == leader_end_offset or now_ms - self.caught_up_ms <= lag_ms_max
+        return self.end_offset == leader_end_offset or now_ms - self.last_caught_up_ms <= lag_ms_max
+
+    def stir(self, heard: Heard) -> None:
+        """It is not at rest any more, in that session: from now on its fetches count one by one."""
+        if self.at_rest is heard:
+            self.caught_up_ms = max(self.caught_up_ms, heard.at_ms)
+            self.fetched_ms = max(self.fetched_ms, heard.at_ms)
+            self.at_rest = None
 
 
 @dataclass(slots=True)

@@ -17,7 +17,9 @@ from contextlib import asynccontextmanager
 from typing import Final, Protocol
 
 from quorate.broker.admission import Admit, admit
+from quorate.broker.fetch_sessions import Wanted
 from quorate.broker.leadership import Leadership, Proposal
+from quorate.broker.resting import Resting
 from quorate.broker.topic_config import TopicConfig
 from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
 from quorate.controller.proposals import TopicPartition
@@ -28,7 +30,7 @@ from quorate.storage.errors import StorageError
 from quorate.storage.partition_log import Appended, PartitionLog, Produced
 from quorate.values import dataclass
 
-__all__ = ["Appended", "Isolation", "Partition", "Surroundings", "TopicPartition", "Watcher"]
+__all__ = ["Appended", "Asker", "Isolation", "Partition", "Surroundings", "TopicPartition", "Watcher"]
 
 NO_LEADER: Final = -1
 
@@ -63,6 +65,12 @@ class Watcher(Protocol):
     def resigned(self) -> None: ...
 
 
+class Asker(Protocol):
+    """Who fetches for a follower, and tells its leader where its log begins and ends."""
+
+    def moved(self, partition: Partition) -> None: ...
+
+
 class Partition:
     """A replica."""
 
@@ -87,6 +95,8 @@ class Partition:
         self.failure: str | None = None  # why it is offline
         self.watcher: Watcher | None = None
         self.data_waits: dict[DataWait, int] = {}
+        self.resting: Resting[Wanted] = Resting()  # fetch sessions that have said everything of it
+        self.asker: Asker | None = None
         self._commits = CommitQueue()
         self._starts = CommitQueue()  # who waits until every replica begins later
         self._cutting = asyncio.Lock()
@@ -105,6 +115,7 @@ class Partition:
         if not is_new:
             assert self.leading is not None
             self.leading.update(state)
+            self.resting.stir()
             self._advance(self.leading)
             self._tell_starts()
             return False
@@ -154,6 +165,7 @@ class Partition:
                 self.watcher.resigned()
 
     def _end_data_waits(self) -> None:
+        self.resting.stir()
         for wait in list(self.data_waits):
             wait.finish()
 
@@ -291,6 +303,7 @@ class Partition:
         if self.leading is not None:
             self.leading.accepted(isr, partition_epoch, is_recovering=is_recovering)
             self.partition_epoch = max(self.partition_epoch, partition_epoch)
+            self.resting.stir()
             self._advance(self.leading)
 
     async def delete_before(self, offset: int | None) -> int:
@@ -331,6 +344,12 @@ class Partition:
             wait.finished(number)
         else:
             self._starts.add(offset - 1, wait, number)
+            self.resting.stir()  # also who is eligible decides it, which is looked at with every fetch
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether everything is committed, so that no fetch can change anything."""
+        return self.log.end_offset == self.high_watermark and not len(self._starts)
 
     def _tell_starts(self) -> None:
         if len(self._starts):
@@ -363,6 +382,8 @@ class Partition:
         return has_moved
 
     def _wake(self) -> None:
+        if len(self.resting):
+            self.resting.stir()  # who waits there is among the waits, then
         if self.data_waits:
             for wait, number in list(self.data_waits.items()):
                 wait.look(number)
@@ -382,7 +403,8 @@ class Partition:
             return
         if len(data):
             self.log.append_replicated(data, self._around.wall_ms(), epoch_max=epoch)
-        self._set_high_watermark(high_watermark)
+        if not self._set_high_watermark(high_watermark) and len(data):
+            self._wake()
 
     async def cut_off(self, epoch: int, end_offset: int) -> None:
         """The leader's log of an epoch ended at an offset: what we have beyond that was never committed."""
@@ -432,12 +454,15 @@ class Partition:
 
         await self._alone(delete)
 
-    def _set_high_watermark(self, high_watermark: int) -> None:
+    def _set_high_watermark(self, high_watermark: int) -> bool:
+        """Whether it has moved."""
         moved = max(self._high_watermark, min(high_watermark, self.log.end_offset))
-        if moved != self._high_watermark:
-            self._high_watermark = moved
-            self.log.replicated_to(moved)
-            self._wake()
+        if moved == self._high_watermark:
+            return False
+        self._high_watermark = moved
+        self.log.replicated_to(moved)
+        self._wake()
+        return True
 
     # As either
 
@@ -472,10 +497,21 @@ class Partition:
         while self._cuts:
             await asyncio.wait(self._cuts)
 
+    @property
+    def _extent(self) -> tuple[int, int, int]:
+        return self.log.start_offset, self.log.end_offset, self.high_watermark
+
     async def _alone(self, work: Callable[[], Awaitable[None]]) -> None:
         async def guarded() -> None:
             async with self._cutting:
-                await work()
+                before = self._extent
+                try:
+                    await work()
+                finally:
+                    if self._extent != before:
+                        self.resting.stir()
+                        if self.asker is not None:
+                            self.asker.moved(self)
 
         task = asyncio.ensure_future(guarded())
         self._cuts.add(task)

@@ -35,7 +35,7 @@ def closest_replica(leading: Leadership, image: ClusterImage, listener: str, rac
         if _rack_of(broker) != rack or not _is_reachable(broker, listener):
             continue
         # As far as possible, as lately caught up as possible, and else the same one every time.
-        worth = follower.end_offset, follower.caught_up_ms, broker_id
+        worth = follower.end_offset, follower.last_caught_up_ms, broker_id
         best = worth if best is None else max(best, worth)
     return NO_PREFERENCE if best is None else best[2]
 

@@ -177,7 +177,7 @@ class Replicas:
 
     def offline(self, partition: Partition, error: StorageError) -> None:
         """The disk under a replica has failed, and with it everything in the same directory."""
-        if not self._has(partition):
+        if not self.has(partition):
             return  # it was removed while somebody worked on it
         if error.is_of_handles:
             self._logger.error("not written partition=%s reason=%s", partition.key, error)
@@ -193,7 +193,8 @@ class Replicas:
                 partition.stop(ErrorCode.KAFKA_STORAGE_ERROR, reason)
                 self._fetchers.forget(partition)
 
-    def _has(self, partition: Partition) -> bool:
+    def has(self, partition: Partition) -> bool:
+        """Whether it is what we have of that partition now."""
         return self._by_id.get((partition.key.topic_id, partition.key.partition_id)) is partition
 
     # Duties
@@ -229,7 +230,7 @@ class Replicas:
 
     async def _try(self, partition: Partition, work: Callable[[], Awaitable[object]]) -> None:
         """Works on the log of a replica that is in use, and may be removed meanwhile."""
-        if partition.failure is not None or not self._has(partition):
+        if partition.failure is not None or not self.has(partition):
             return
         log = partition.log
         try:

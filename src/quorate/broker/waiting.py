@@ -118,10 +118,16 @@ class DataWait:
         loop = asyncio.get_running_loop()
         self.done: asyncio.Future[None] = loop.create_future()
         self._is_enough = is_enough
-        self._watched = watched
+        self._watched = list(watched)
         self._handle = loop.call_later(max(0.0, timeout_ms / 1000), self.finish)
         for number, one in enumerate(watched):
             one.data_waits[self] = number
+
+    def join(self, one: Watched) -> None:
+        """Watches one more, as the last of them."""
+        if not self.done.done():
+            one.data_waits[self] = len(self._watched)
+            self._watched.append(one)
 
     def look(self, number: int) -> None:
         """Something has changed at one of the watched."""
@@ -133,6 +139,6 @@ class DataWait:
         self._handle.cancel()
         for one in self._watched:
             one.data_waits.pop(self, None)
-        self._watched = ()
+        self._watched = []
         if not self.done.done():
             self.done.set_result(None)

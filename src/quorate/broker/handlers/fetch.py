@@ -8,6 +8,9 @@ What is not in the page cache is read into it first, away from the loop: old rec
 
 Who finds too little waits at all its partitions, and everything is read again when there is enough or time is
 up. What a follower asks for tells us how far it is; that counts when it asks, not when it is answered.
+
+What is at rest in a session is not read (see `fetch_sessions`): so a fetch costs something for what has changed,
+not for what is followed.
 """
 
 from __future__ import annotations
@@ -18,19 +21,20 @@ import math
 from collections.abc import Awaitable
 from typing import Final
 
-from quorate.broker.fetch_sessions import FetchRound, FetchSessions, Wanted
+from quorate.broker.fetch_sessions import FetchRound, FetchSession, FetchSessions, Wanted
 from quorate.broker.handlers.fetch_answers import PARTITION_BYTES, Found, fetch_answer, refused
 from quorate.broker.handlers.fetch_following import Following
+from quorate.broker.handlers.fetch_waiting import wait_for_data
 from quorate.broker.handlers.whereabouts import Leaders, replica_by_id, replica_named
 from quorate.broker.partition import Isolation, Partition
 from quorate.broker.replica_selection import NO_PREFERENCE, RACK_AWARE, closest_replica
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.throttling import charge_fetch
-from quorate.broker.waiting import DataWait
 from quorate.net.routes import Answer, RequestContext
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import Uuid
 from quorate.storage.epochs import EpochEnd
 from quorate.storage.errors import StorageError
 from quorate.storage.limits import SEGMENT_BYTES_MAX
@@ -73,7 +77,7 @@ class FetchHandler:
             return refused(error)
         fetch = _Fetch(self._broker, context, version, request, replica_id, broker_epoch, wanted)
         begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
-        fetch.read(has_arrived=True)
+        fetch.arrive()
         if fetch.is_answerable:
             if fetch.has_cold_records:
                 return self._when_loaded(fetch, context, begun_ms)
@@ -83,7 +87,7 @@ class FetchHandler:
     async def _when_there_is_enough(self, fetch: _Fetch, context: RequestContext) -> Answer:
         await fetch.wait()
         begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
-        fetch.read(has_arrived=False)
+        fetch.read()
         if fetch.has_cold_records:
             return await self._when_loaded(fetch, context, begun_ms)
         return self._answer(fetch, context, begun_ms)
@@ -115,6 +119,7 @@ class FetchHandler:
         if is_withheld:
             return FetchResponse(session_id=session_id, responses=[], throttle_time_ms=throttle_ms)
         answer = fetch.answer(session_id)
+        fetch.rest(self.sessions.get(session_id))
         answer.throttle_time_ms = throttle_ms
         return answer
 
@@ -163,20 +168,40 @@ class _Fetch:
         selects = is_consumer and broker.settings.replica_selector_class == RACK_AWARE
         self._rack = request.rack_id if selects else ""
         self._min_bytes = min(request.min_bytes, self._max_bytes)
+        self._manner = (replica_id, broker_epoch, self._isolation, self._needs_leader, self._rack)
+        self._has_arrived = False  # and is not heard a second time
         self._readable: dict[str, bool] = {}
         self._found: list[Found] = []
         self._bytes = 0
 
     # Reading
 
-    def read(self, *, has_arrived: bool) -> None:
-        """Reads everything. Followers are heard if they have just asked."""
+    def arrive(self) -> None:
+        """Reads what there is; followers are heard."""
+        session = self.wanted.session
+        if session is not None:
+            if session.manner != self._manner or not self._may_go_on_resting(session):
+                session.stir_all()
+            session.manner = self._manner
+            session.heard.at_ms = self._broker.now_ms()
+        self._has_arrived = True
+        self.read()
+        self._has_arrived = False
+
+    def _may_go_on_resting(self, session: FetchSession) -> bool:
+        """Whether nothing is to be said of partitions that have not changed themselves."""
+        if self._following is not None and self._following.is_replaced:
+            return False
+        return all(map(self._may_read, session.resting_topics))
+
+    def read(self) -> None:
+        """Reads everything that has to be looked at."""
         self._found = []
         left_bytes, has_none = self._max_bytes, True
-        for wanted in self.wanted.wanted.values():
+        for wanted in self.wanted.in_turn():
             found = Found(wanted)
             try:
-                self._read_one(found, left_bytes, has_none, has_arrived)
+                self._read_one(found, left_bytes, has_none)
             except ApiError as error:
                 found.error = error
             self._found.append(found)
@@ -201,7 +226,7 @@ class _Fetch:
                     self._broker.replicas.offline(partition, error)
                     found.records, found.error = None, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
 
-    def _read_one(self, found: Found, left_bytes: int, at_least_one: bool, has_arrived: bool) -> None:
+    def _read_one(self, found: Found, left_bytes: int, at_least_one: bool) -> None:
         wanted = found.wanted
         found.partition = partition = self._partition(wanted)
         partition.check_epoch(wanted.leader_epoch)
@@ -225,7 +250,7 @@ class _Fetch:
             if not log.start_offset <= offset <= log.end_offset:
                 reason = f"{partition.key} has offsets {log.start_offset} to {log.end_offset}, not {offset}"
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
-            if self._following is not None and has_arrived:
+            if self._following is not None and self._has_arrived:
                 self._following.hear(partition, wanted)
         found.high_watermark = partition.high_watermark
         found.last_stable_offset = partition.last_stable_offset
@@ -236,30 +261,31 @@ class _Fetch:
 
     def _partition(self, wanted: Wanted) -> Partition:
         broker = self._broker
-        if not self._may_read(wanted):
+        if not self._may_read(wanted.key[0]):
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self.wanted.uses_topic_ids:
             return replica_by_id(broker, wanted.topic_id, wanted.partition_id)
         return replica_named(broker, wanted.topic, wanted.partition_id)
 
-    def _may_read(self, wanted: Wanted) -> bool:
-        topic = "" if self.is_follower else self._topic_name(wanted)
-        may_read = self._readable.get(topic)
+    def _may_read(self, topic: str | Uuid) -> bool:
+        """A topic is called by its id or by its name."""
+        name = "" if self.is_follower else self._topic_name(topic)
+        may_read = self._readable.get(name)
         if may_read is None:
             authorize, context = self._broker.authorize, self._context
             if self.is_follower:
                 may_read = authorize(context, Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, "kafka-cluster")
             else:
-                may_read = not topic or authorize(context, Operation.READ, ResourceKind.TOPIC, topic)
-            self._readable[topic] = may_read
+                may_read = not name or authorize(context, Operation.READ, ResourceKind.TOPIC, name)
+            self._readable[name] = may_read
         return may_read
 
-    def _topic_name(self, wanted: Wanted) -> str:
+    def _topic_name(self, topic: str | Uuid) -> str:
         """Empty if there is no topic of that id."""
-        if not self.wanted.uses_topic_ids:
-            return wanted.topic
-        topic = self._broker.image.topics.by_id.get(wanted.topic_id)
-        return "" if topic is None else topic.name
+        if isinstance(topic, str):
+            return topic
+        found = self._broker.image.topics.by_id.get(topic)
+        return "" if found is None else found.name
 
     def _divergence(self, partition: Partition, wanted: Wanted) -> EpochEnd | None:
         """Where our log and the asker's part, if they do."""
@@ -306,7 +332,7 @@ class _Fetch:
         """Whether there is something to say now, or nothing to wait for."""
         if self._max_wait_ms <= 0 or self._bytes >= self._min_bytes:
             return True
-        is_anything_read = False
+        is_anything_read = self.wanted.has_resting
         for one in self._found:
             if one.error is None:
                 if one.is_said_anyway or self._is_awaited(one.partition):
@@ -323,27 +349,12 @@ class _Fetch:
     async def wait(self) -> None:
         """Until there may be enough, or something has changed, or time is up. Nothing that was read counts
         any more, then."""
-        parked, self._found = [one for one in self._found if one.error is None], []
-        available: list[float] = [0] * len(parked)
-        total = 0.0
-
-        def is_enough(number: int) -> bool:
-            nonlocal total
-            before, available[number] = available[number], self._available(parked[number])
-            total += available[number] - before
-            return total >= self._min_bytes
-
-        partitions = []
-        for one in parked:
-            assert one.partition is not None
+        looked_at, self._found = [one for one in self._found if one.error is None], []
+        for one in looked_at:
             one.records = None
-            partitions.append(one.partition)
-        wait = DataWait(partitions, self._max_wait_ms, is_enough)
-        try:
-            if not any(is_enough(number) for number in range(len(parked))):
-                await wait.done
-        finally:
-            wait.finish()
+        await wait_for_data(
+            looked_at, self.wanted.session, self._max_wait_ms, self._min_bytes, self._available
+        )
 
     def _available(self, found: Found) -> float:
         """How many bytes could be read now; more than anybody wants if reading has something else to tell."""
@@ -389,3 +400,34 @@ class _Fetch:
     def answer(self, session_id: int) -> FetchResponse:
         leaders = Leaders(self._broker, self._context.listener)
         return fetch_answer(self._found, self.wanted, session_id, self._version, leaders, self._topic_name)
+
+    def rest(self, session: FetchSession | None) -> None:
+        """What is answered goes to rest in the session, if there will be nothing else to say of it."""
+        if session is None or self._rack:
+            return  # which replica is the closest is a matter of more than the partition
+        session.manner = self._manner
+        for found in self._found:
+            partition = found.partition
+            if partition is None or found.error is not None or found.records is not None:
+                continue
+            if found.is_said_anyway or not self._is_all_said(found.wanted, partition, found.leader_epoch):
+                continue
+            follower = None
+            if self._following is not None:
+                follower = self._following.at_rest(partition, found.wanted)
+                if follower is None:
+                    continue
+            session.rest(found.wanted, partition, follower)
+
+    def _is_all_said(self, wanted: Wanted, partition: Partition, leader_epoch: int) -> bool:
+        """Whether a partition is as it was told, and has nothing to read. It may have changed since it was
+        looked at."""
+        return (
+            partition.leader_epoch == leader_epoch
+            and partition.failure is None
+            and not (self._needs_leader and partition.leading is None)
+            and wanted.told_high_watermark == partition.high_watermark
+            and wanted.told_log_start_offset == partition.log.start_offset
+            and partition.limit(self._isolation) <= wanted.offset <= partition.log.end_offset
+            and self._broker.replicas.has(partition)
+        )

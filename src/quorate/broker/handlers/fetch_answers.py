@@ -11,6 +11,7 @@ from quorate.broker.partition import Partition
 from quorate.broker.replica_selection import NO_PREFERENCE
 from quorate.protocol.api.produce_fetch import FetchResponse
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.types import Uuid
 from quorate.storage.epochs import EpochEnd
 from quorate.storage.file_ranges import FileRange
 from quorate.storage.indexes import AbortedTransaction
@@ -72,7 +73,7 @@ def fetch_answer(
     session_id: int,
     version: int,
     leaders: Leaders,
-    topic_name: Callable[[Wanted], str],
+    topic_name: Callable[[str | Uuid], str],
 ) -> FetchResponse:
     """The answer to a whole fetch. What it says counts as told."""
     uses_topic_ids, is_incremental = wanted_round.uses_topic_ids, wanted_round.is_incremental
@@ -84,7 +85,7 @@ def fetch_answer(
             wanted.tell_error()
             answer = _error_answer(wanted, found.error, version)
             if version >= _LEADERS_SINCE and answer.error_code in LEADER_ERRORS:
-                _name_leader(answer, leaders, topic_name(wanted))
+                _name_leader(answer, leaders, topic_name(wanted.key[0]))
         else:
             has_news = wanted.tell(found.high_watermark, found.log_start_offset)
             if found.records is not None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from quorate.broker.fetch_sessions import Wanted
 from quorate.broker.handlers.fetch_answers import Found
-from quorate.broker.leadership import Leadership
+from quorate.broker.leadership import Follower, Leadership
 from quorate.broker.partition import Partition
 from quorate.broker.replica_selection import RACK_AWARE
 from quorate.broker.serving import Broker
@@ -39,18 +39,34 @@ class Following:
                 ErrorCode.UNKNOWN_LEADER_EPOCH if is_of_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER, reason
             )
 
+    @property
+    def is_replaced(self) -> bool:
+        """Whether its broker has registered again since: then it is not what it was, and does not count."""
+        registration = self._broker.image.brokers.get(self._replica_id)
+        return registration is not None and -1 < self._broker_epoch < registration.epoch
+
     def hear(self, partition: Partition, wanted: Wanted) -> None:
         """It has everything before what it asks for."""
         broker, broker_epoch = self._broker, self._broker_epoch
-        registration = broker.image.brokers.get(self._replica_id)
-        if registration is not None and -1 < broker_epoch < registration.epoch:
-            reason = f"broker {self._replica_id} is registered at epoch {registration.epoch} by now"
+        if self.is_replaced:
+            reason = f"broker {self._replica_id} is registered with a later epoch than {broker_epoch} by now"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
         proposal = partition.fetched_by(
             self._replica_id, wanted.offset, wanted.log_start_offset, broker_epoch
         )
         if proposal is not None:
             broker.proposals.add(partition, proposal)
+
+    def at_rest(self, partition: Partition, wanted: Wanted) -> Follower | None:
+        """Itself as the leader knows it, if to hear it again would change nothing until the partition stirs:
+        when it is in sync, has everything, and everything is committed."""
+        leading = partition.leading
+        if leading is None or self._replica_id not in leading.isr or not partition.is_settled:
+            return None
+        follower = leading.followers.get(self._replica_id)
+        if follower is None or follower.broker_epoch != self._broker_epoch:
+            return None
+        return follower if follower.end_offset == wanted.offset == partition.log.end_offset else None
 
     def is_throttled(self, partition: Partition) -> bool:
         """Whether it gets nothing for now; those in sync always get what there is."""
