@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,30 +11,37 @@ from apache_oracle import BUILD, PINNED, built, run
 POM = Path(__file__).parent / "apache" / "trogdor.xml"
 TIMEOUT_SECONDS = 180
 NODE = "node0"
+SHUTDOWN = "Running agent shutdown hook"
 CONFIGURATION = {
     "platform": "org.apache.kafka.trogdor.basic.BasicPlatform",
     "nodes": {NODE: {"hostname": "localhost", "trogdor.agent.port": 0, "trogdor.coordinator.port": 0}},
 }
 
 
-def run_task(spec: dict[str, Any], work: Path) -> tuple[int, str]:
-    """The exit code of the agent, and what it printed."""
+def run_task(spec: dict[str, Any], work: Path) -> str:
+    """What the agent printed when the task had ended.
+
+    Its own end is not waited for: at times it waits for ever for threads of its own, with all work done.
+    """
     jars = built(BUILD / f"{PINNED}-trogdor", POM, _copy_dependencies)
-    configuration, task = work / "trogdor.json", work / "task.json"
+    configuration, task, output = (work / name for name in ("trogdor.json", "task.json", "output.txt"))
     configuration.write_text(json.dumps(CONFIGURATION))
     task.write_text(json.dumps(spec | {"clientNode": NODE}))
     command = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-cp", f"{jars}/*"]
     command += ["org.apache.kafka.trogdor.agent.Agent", "-n", NODE, "-c", str(configuration)]
-    done = subprocess.run(
-        [*command, "--exec", str(task)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=TIMEOUT_SECONDS,
-        check=False,
-    )
-    return done.returncode, done.stdout
+    command += ["--exec", str(task)]
+    deadline = time.monotonic() + TIMEOUT_SECONDS
+    with (
+        output.open("w") as file,
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT) as agent,
+    ):
+        try:
+            while agent.poll() is None and SHUTDOWN not in output.read_text():
+                assert time.monotonic() < deadline, output.read_text()
+                time.sleep(0.1)
+        finally:
+            agent.kill()
+    return output.read_text()
 
 
 def _copy_dependencies(directory: Path) -> None:
