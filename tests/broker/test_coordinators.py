@@ -372,3 +372,37 @@ async def test_an_answer_that_breaks_its_asker_reaches_the_others(hosting):
     broken.add_done_callback(lambda _: 1 / 0)
     assert (await other).error_code == ErrorCode.NONE
     assert [type(one) for one in seen] == [ZeroDivisionError]
+
+
+async def lead_several(hosting, number):
+    await hosting.serving.topic(TOPIC, partitions=number)
+    for at in range(number):
+        hosting.shards.elected(hosting.serving.partition(TOPIC, at))
+    await hosting.settle()
+    return [hosting.shards.active(at) for at in range(number)]
+
+
+@in_loop
+async def test_all_coordinators_write_before_anybody_is_answered(hosting):
+    several = await lead_several(hosting, STEPS_MAX)
+    waits = [hosting.begin(one, one.shard.add(1)) for one in several]
+    seen = []
+    waits[0].add_done_callback(lambda _: seen.extend(one.partition.log.end_offset for one in several))
+    last = hosting.begin(several[0], several[0].shard.add(1))  # before which the others are written
+    assert seen == [1] * STEPS_MAX
+    assert all(one.done() for one in waits)
+    assert not last.done()
+    assert (await last).error_code == ErrorCode.NONE
+    assert several[0].partition.log.end_offset == 2
+
+
+@in_loop
+async def test_a_coordinator_that_breaks_keeps_no_other_from_writing(hosting, monkeypatch):
+    broken, other = await lead_several(hosting, 2)
+    waits = [hosting.begin(one, one.shard.add(1)) for one in (broken, other)]
+    seen = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    monkeypatch.setattr(broken.partition, "append_own", lambda *_: 1 / 0)
+    assert (await waits[1]).error_code == ErrorCode.NONE
+    assert [type(one) for one in seen] == [ZeroDivisionError]
+    assert not waits[0].done()

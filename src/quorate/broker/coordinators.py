@@ -24,7 +24,8 @@ from itertools import count
 from math import inf
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from quorate.broker.coordinators_batches import Held, OpenBatch, size_of
+from quorate.broker.coordinators_batches import Held, OpenBatch, encoded_from
+from quorate.broker.coordinators_delivery import Delivery
 from quorate.broker.partition import Partition
 from quorate.coordinator import log_format
 from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Ticket
@@ -112,9 +113,11 @@ class Coordinators(Generic[S]):
         self.logger = logger
         self.when_loaded = when_loaded
         self.loads = LoadCounts()
-        self.is_delivering = False  # answers are on their way out, and their askers may ask again meanwhile
+        self.delivery = Delivery()
         self.unwritten_steps = 0
-        self.unwritten: list[Hosted[S]] = []  # those who have taken them
+        self.unwritten_since: Moment | None = None  # which is that of all steps of a turn
+        self._unwritten: deque[Hosted[S]] = deque()  # those who have taken them
+        self._will_write = False
         self._hosted: dict[int, Hosted[S]] = {}
 
     def __iter__(self) -> Iterator[Hosted[S]]:
@@ -150,12 +153,34 @@ class Coordinators(Generic[S]):
     def all_active(self) -> list[Hosted[S]]:
         return [one for one in self._hosted.values() if one.state is State.ACTIVE]
 
+    def write_soon(self, hosted: Hosted[S], moment: Moment) -> None:
+        """One of them has decided something: it is written when this turn of the loop ends, at the latest."""
+        if not self._unwritten:
+            self.unwritten_since = moment
+        self._unwritten.append(hosted)
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        if not self._will_write:
+            self._will_write = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._will_write = False
+        self.write()
+
     def write(self) -> None:
-        """Writes what has been decided and not been written."""
-        self.unwritten_steps = 0
-        unwritten, self.unwritten = self.unwritten, []
-        for hosted in unwritten:
-            hosted.write()
+        """Writes what has been decided and not been written. What is committed with that is answered at once,
+        so this must not be called within a step."""
+        self.unwritten_steps, self.unwritten_since = 0, None
+        self.delivery.is_awaited = True
+        try:
+            while self._unwritten:
+                self._unwritten.popleft().write()
+        finally:
+            if self._unwritten:  # one of them has a bug, and the others do not suffer from it
+                self._write_soon()
+            self.delivery.now()
 
     @property
     def is_loading(self) -> bool:
@@ -186,8 +211,7 @@ class Hosted(Generic[S]):
         self._tickets = count()
         # Who has not been answered, and what they are told if they never are.
         self._waiting: dict[Ticket, tuple[Eventual[Any], Callable[[ErrorCode], Message]]] = {}
-        self._answers: list[tuple[Eventual[Any], Message]] = []  # that are about to leave
-        self._will_deliver = False
+        self._delivery = host.delivery
         self._batch: OpenBatch | None = None
         self._held: deque[Held] = deque()  # in the order of their offsets
         self._loaded_end_offset = 0
@@ -276,9 +300,9 @@ class Hosted(Generic[S]):
             self._host.saw(effects.events)
             self._answer(effects.answers)
         for asker, refuse in self._waiting.values():
-            self._answers.append((asker, refuse(ErrorCode.NOT_COORDINATOR)))
+            self._delivery.put(asker, refuse(ErrorCode.NOT_COORDINATOR))
         self._waiting.clear()
-        self._deliver_soon()
+        self._delivery.soon()
         self._forget(self)
 
     # What it is asked
@@ -289,12 +313,12 @@ class Hosted(Generic[S]):
         """Takes a step for somebody. The answer, or something to wait for; `refuse` makes the answer of those
         who still wait when it is over."""
         host = self._host
-        if host.unwritten_steps >= STEPS_MAX and not host.is_delivering:
+        if host.unwritten_steps >= STEPS_MAX and not self._delivery.is_under_way:
             host.write()
             if self.state is not State.ACTIVE:
                 return refuse(ErrorCode.NOT_COORDINATOR)
         ticket = next(self._tickets)
-        moment = host.moment()
+        moment = host.unwritten_since or host.moment()
         effects = step(ticket, moment)
         if not effects.records and not (effects.reads_uncommitted and self._is_behind):
             if effects.events:
@@ -335,30 +359,11 @@ class Hosted(Generic[S]):
     # Answers
 
     def _answer(self, answers: Iterable[Answer]) -> None:
-        """They leave soon: whoever gets one may ask again at once, and must find everything in order."""
         for one in answers:
             waiting = self._waiting.pop(one.ticket, None)
             if waiting is not None:
-                self._answers.append((waiting[0], one.response))
-        self._deliver_soon()
-
-    def _deliver_soon(self) -> None:
-        if self._answers and not self._will_deliver:
-            self._will_deliver = True
-            asyncio.get_running_loop().call_soon(self._deliver)
-
-    def _deliver(self) -> None:
-        host, loop = self._host, asyncio.get_running_loop()
-        self._will_deliver = False
-        answers, self._answers = self._answers, []
-        was_delivering, host.is_delivering = host.is_delivering, True
-        for asker, response in answers:
-            try:
-                if not asker.done():
-                    asker.set_result(response)
-            except Exception as error:  # of one of them; the others have done nothing wrong
-                loop.call_exception_handler({"message": "an answer was not delivered", "exception": error})
-        host.is_delivering = was_delivering
+                self._delivery.put(waiting[0], one.response)
+        self._delivery.soon()
 
     # Carrying out
 
@@ -402,24 +407,21 @@ class Hosted(Generic[S]):
             return ErrorCode.NOT_LEADER_OR_FOLLOWER
         if len(leading.isr) < partition.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS
-        encoded = [log_format.encode(record) for record in effects.records]
-        size_bytes = size_of(encoded)
-        limit_bytes = partition.config.max_message_bytes
-        if HEADER_BYTES + size_bytes > limit_bytes:
-            return ErrorCode.MESSAGE_TOO_LARGE
-        producer, batch = effects.producer, self._batch
-        if batch is not None and not batch.takes(producer, size_bytes, limit_bytes):
+        producer, batch, limit_bytes = effects.producer, self._batch, partition.config.max_message_bytes
+        encoded = encoded_from(0 if batch is None else len(batch), effects.records)
+        if batch is not None and not batch.takes(producer, encoded, limit_bytes):
             self._flush()
             if self.state is not State.ACTIVE:
                 return None  # the disk has failed, and everybody was told
-            batch = None
+            batch, encoded = None, encoded_from(0, effects.records)
         if batch is None:
+            if HEADER_BYTES + sum(map(len, encoded)) > limit_bytes:
+                return ErrorCode.MESSAGE_TOO_LARGE
             batch = self._batch = OpenBatch(producer, moment)
-            self._host.unwritten.append(self)
-            asyncio.get_running_loop().call_soon(self._write_of, batch)
+            self._host.write_soon(self, moment)
         offset, apply = partition.log.end_offset + len(batch), self.shard.apply
         producer_id = NO_PRODUCER_ID if producer is None else producer.id
-        batch.add(effects, encoded, size_bytes)
+        batch.add(effects, encoded)
         self._host.unwritten_steps += 1
         for record in effects.records:
             apply(record, offset, producer_id)
@@ -427,17 +429,9 @@ class Hosted(Generic[S]):
         return None
 
     def write(self) -> None:
-        """Writes what has been decided and not been written. What is committed with that is answered at once,
-        so this must not be called within a step."""
+        """Writes what has been decided and not been written."""
         if self._batch is not None:
-            self._will_deliver = True
             self._flush()
-            self._deliver()
-
-    def _write_of(self, batch: OpenBatch) -> None:
-        """A turn of the loop has ended: everybody writes."""
-        if self._batch is batch:
-            self._host.write()
 
     def _flush(self) -> None:
         batch, self._batch = self._batch, None
@@ -453,16 +447,21 @@ class Hosted(Generic[S]):
             self._host.logger.error("not appended partition=%s reason=%s", self.partition.key, error)
             self.drop()
         else:
-            self._arm()
+            if self._held:
+                self._arm()
 
     # What the partition tells
 
     def advanced(self, high_watermark: int) -> None:
         """Everything below is committed."""
-        held = self._held
+        held, waiting, put = self._held, self._waiting, self._delivery.put
         while held and held[0].last_offset < high_watermark:
             for step in held.popleft().steps:
-                self._answer(step.answers)
+                for one in step.answers:
+                    found = waiting.pop(one.ticket, None)
+                    if found is not None:
+                        put(found[0], one.response)
+        self._delivery.soon()
 
     def resigned(self) -> None:
         """We do not lead any more."""

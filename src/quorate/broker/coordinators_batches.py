@@ -10,30 +10,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from quorate.coordinator.effects import Effects, Moment, Producer
+from quorate.coordinator.effects import Effects, LogRecord, Moment, Producer
+from quorate.coordinator.log_format import encode
 from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, build_encoded
 from quorate.protocol.record import encode_plain_record
-from quorate.protocol.types import Buffer
 
-__all__ = ["Encoded", "Held", "OpenBatch", "size_of"]
+__all__ = ["Held", "OpenBatch", "encoded_from"]
 
-Encoded = Sequence[tuple[Buffer, Buffer | None]]
-"""Keys and values of records."""
-
-_RECORD_OVERHEAD_BYTES: Final = 32  # of one record in a batch, at most
 _NOBODY: Final = Producer(NO_PRODUCER_ID, -1)
 
 
-def size_of(encoded: Encoded) -> int:
-    """The bytes that records take in a batch, at most.
-
-    >>> size_of([(b"key", b"value"), (b"key", None)])
-    75
-    """
-    size_bytes = _RECORD_OVERHEAD_BYTES * len(encoded)
-    for key, value in encoded:
-        size_bytes += len(key) if value is None else len(key) + len(value)
-    return size_bytes
+def encoded_from(number: int, records: Sequence[LogRecord]) -> list[bytes]:
+    """Records as they stand in a batch, the first of them at a number."""
+    return [encode_plain_record(at, *encode(record)) for at, record in enumerate(records, number)]
 
 
 class Held(NamedTuple):
@@ -60,15 +49,14 @@ class OpenBatch:
         """How many records there are."""
         return len(self._sections)
 
-    def takes(self, producer: Producer | None, size_bytes: int, limit_bytes: int) -> bool:
-        """Whether so many bytes more, of this producer, can be part of it."""
-        return self.producer == producer and self.size_bytes + size_bytes <= limit_bytes
+    def takes(self, producer: Producer | None, encoded: Sequence[bytes], limit_bytes: int) -> bool:
+        """Whether these, of this producer, can be part of it."""
+        return self.producer == producer and self.size_bytes + sum(map(len, encoded)) <= limit_bytes
 
-    def add(self, step: Effects, encoded: Encoded, size_bytes: int) -> None:
-        sections = self._sections
-        for key, value in encoded:
-            sections.append(encode_plain_record(len(sections), key, value))
-        self.size_bytes += size_bytes
+    def add(self, step: Effects, encoded: Sequence[bytes]) -> None:
+        """The records of a step, encoded from the number on that comes next."""
+        self._sections += encoded
+        self.size_bytes += sum(map(len, encoded))
         self.steps.append(step)
 
     def build(self) -> bytearray:

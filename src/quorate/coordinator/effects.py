@@ -68,8 +68,7 @@ class Answer:
     response: Message
 
 
-@dataclass(frozen=True, slots=True)
-class Effects:
+class Effects(NamedTuple):
     """What has to be done: append, then apply, then answer."""
 
     records: Sequence[LogRecord] = ()
@@ -79,12 +78,3 @@ class Effects:
     """The answers tell what was appended before and may not be committed yet: they leave once it is."""
     producer: Producer | None = None
     """If there is one, the records are a transactional batch of that producer, without a sequence."""
-
-    def __add__(self, other: Effects) -> Effects:
-        return Effects(
-            [*self.records, *other.records],
-            [*self.answers, *other.answers],
-            [*self.events, *other.events],
-            self.reads_uncommitted or other.reads_uncommitted,
-            self.producer or other.producer,
-        )

@@ -7,6 +7,7 @@ not known here was written by a newer coordinator: it is passed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Final
 
@@ -26,6 +27,7 @@ __all__ = ["decode", "encode", "value_version"]
 
 _INT16: Final = Struct(">h")
 _NO_EXPIRY: Final = -1
+_OFFSET_KEYS_MAX: Final = 20_000  # that are remembered
 
 
 def _pairs() -> Mapping[int, tuple[type[Record], type[Record]]]:
@@ -55,11 +57,21 @@ def value_version(value: Record) -> int:
 def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
     """The key and the value of a record; a tombstone has none."""
     key, value = record.key, record.value
-    head = _encoded(key, key.__key__, 0)
+    if key.__class__ is OffsetCommitKey:
+        head = _offset_key(key.group, key.topic, key.partition)
+    else:
+        head = _encoded(key, key.__key__, 0)
     if value is None:
         return head, None
     version = value_version(value)
     return head, _encoded(value, version, version)
+
+
+@lru_cache(maxsize=_OFFSET_KEYS_MAX)
+def _offset_key(group: str, topic: str, partition: int) -> bytes:
+    """Groups commit the same partitions again and again."""
+    key = OffsetCommitKey(group=group, topic=topic, partition=partition)
+    return _encoded(key, key.__key__, 0)
 
 
 def _encoded(message: Record, begin: int, version: int) -> bytes:
