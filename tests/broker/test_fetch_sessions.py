@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from serving import START_MS, Serving, a_batch, fetch, in_loop, offsets_in, produce, topic_id, turns, wanted
+from serving import Serving, a_batch, fetch, in_loop, offsets_in, produce, topic_id, turns, wanted
 
 from quorate.broker.fetch_sessions import EVICTABLE_AFTER_MS, FetchSessions
 from quorate.protocol.api.produce_fetch import FetchRequest
@@ -73,9 +73,9 @@ async def test_a_session_tells_what_is_new(tmp_path: Path, version: int):
     assert told(await asker.ask()) == [(2, 2)]
     assert told(await asker.ask()) == [(2, 2)], "as it was not moved on"
     assert told(await asker.ask(wanted("t", 2, 2))) == []
-    await serving.partition("t", 0).log.delete_until(0, START_MS)
+    await serving.partition("t", 0).delete_before(0)
     assert told(await asker.ask()) == []
-    await serving.partition("t", 2).log.delete_until(1, START_MS)
+    await serving.partition("t", 2).delete_before(1)
     assert told(await asker.ask()) == [(2, 0)], "the start of the log is news"
     assert told(await asker.ask()) == []
     assert len(serving.fetch_handler.sessions) == 1
@@ -372,7 +372,7 @@ class Logs:
         begun = self.sessions.begin(request, 12, is_of_follower=False)
         session_id = self.sessions.end(begun)
         answer, moved = {}, []
-        for one in list(begun.wanted.values()):
+        for one in begun.in_turn():
             start, end = self.logs[one.partition_id]
             if not start <= one.offset <= end:
                 one.tell_error()
@@ -383,11 +383,11 @@ class Logs:
                 moved.append(one)
             if one.offset < end or has_news or not begun.is_incremental:
                 answer[one.partition_id] = end - one.offset
-        order = [one.partition_id for one in begun.wanted.values()]
+        order = [one.partition_id for one in begun.in_turn()]
         begun.last(moved)
         if begun.session is not None:
             last = [one.partition_id for one in moved]
-            now = [one.partition_id for one in begun.session.wanted.values()]
+            now = [one.partition_id for one in begun.in_turn()]
             assert now == [one for one in order if one not in last] + last
         return session_id, answer
 

@@ -395,14 +395,54 @@ async def test_what_was_not_taken_in_is_told_again(tmp_path: Path):
         await it.leader.until_asked(1)
         it.leader.answer((partition, data_of(diverging=(1, 2), high_watermark=2)), session_id=5)
         request = await it.leader.until_asked(2)
-        assert (request.session_epoch, set(rows(request))) == (0, {"t-0", "other-0"})
-        it.leader.answer((partition, data_of(high_watermark=2)), session_id=6)
+        assert (request.session_epoch, rows(request), forgotten(request)) == (1, {}, ["t-0"])
+        assert request.max_wait_ms == 0, "there is more to say"
+        it.leader.answer(session_id=5)
         request = await it.leader.until_asked(3)
-        assert (request.session_epoch, partition.high_watermark) == (1, 2)
-        it.follow(partition, 10)
-        it.leader.answer((partition, data_of(high_watermark=3)), session_id=6)
+        assert (request.session_epoch, set(rows(request)), forgotten(request)) == (2, {"t-0"}, [])
+        assert request.max_wait_ms == SETTINGS.wait_max_ms
+        it.leader.answer((partition, data_of(high_watermark=2)), session_id=5)
         request = await it.leader.until_asked(4)
-        assert (request.session_epoch, set(rows(request))) == (0, {"t-0", "other-0"})
+        assert (request.session_epoch, rows(request), partition.high_watermark) == (3, {}, 2)
+        it.follow(partition, 10)
+        it.leader.answer((partition, data_of(high_watermark=3)), session_id=5)
+        request = await it.leader.until_asked(5)
+        assert (request.session_epoch, rows(request), forgotten(request)) == (4, {}, ["t-0"])
+        it.leader.answer(session_id=5)
+        assert set(rows(await it.leader.until_asked(6))) == {"t-0"}
+
+
+@in_loop
+async def test_where_the_log_begins_is_told_whoever_moves_it(tmp_path: Path):
+    async with scene(tmp_path) as it:
+        partition, other = await it.partition((9, 3)), await it.partition(name="other")
+        it.follow(partition, 9)
+        it.follow(other, 9)
+        await it.leader.until_asked(1)
+        it.leader.answer((partition, data_of(high_watermark=3)), (other, data_of()), session_id=5)
+        assert rows(await it.leader.until_asked(2)) == {}
+        await partition.start_at(2)
+        it.leader.answer(session_id=5)
+        assert rows(await it.leader.until_asked(3)) == {"t-0": (9, 3, 9, 2)}
+        it.leader.answer(session_id=5)
+        assert rows(await it.leader.until_asked(4)) == {}
+
+
+@in_loop
+async def test_an_error_of_one_partition_is_not_a_matter_of_the_others(tmp_path: Path):
+    async with scene(tmp_path) as it:
+        partition, other = await it.partition((9, 3)), await it.partition(name="other")
+        it.follow(partition, 9)
+        it.follow(other, 9)
+        await it.leader.until_asked(1)
+        wrong = data_of(code=ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        it.leader.answer((partition, wrong), (other, data_of()), session_id=5)
+        request = await it.leader.until_asked(2)
+        assert (request.session_epoch, rows(request), forgotten(request)) == (1, {}, ["t-0"])
+        await asyncio.sleep(2 * SETTINGS.backoff_ms / 1000)
+        it.leader.answer(session_id=5)
+        request = await it.leader.until_asked(3)
+        assert (request.session_epoch, set(rows(request)), forgotten(request)) == (2, {"t-0"}, [])
 
 
 @in_loop

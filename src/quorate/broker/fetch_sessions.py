@@ -7,8 +7,8 @@ that finds its session gone or its epoch wrong begins anew, so a session may be 
 
 A fetch looks at what is restless in its session, not at all that is wanted. What it has said everything of
 goes to rest where it is (see `resting`), and is restless again when it stirs there, when a request lists it,
-or when the whole session is fetched in another manner than before. What has records, an error or anything else
-to say that is not over with being said stays restless.
+or when the whole session is fetched in another manner than before. What has records, or an error, or anything
+else to say that is not over with being said stays restless.
 
 Pure. How many sessions there are is limited; whoever wants one when there is no room takes the place of one
 that has not been used for long, or of one that is worth less: followers' sessions are worth more than those
@@ -110,8 +110,8 @@ class Wanted:
 
 @dataclass(slots=True, eq=False)
 class FetchSession:
-    """What one asker wants. `heard` is when it asked last; `manner` is how, as far as that decides what there is
-    to say."""
+    """What one asker wants. `heard` is when it asked last; `manner` is how, as far as that decides what there
+    is to say."""
 
     id: int
     uses_topic_ids: bool
@@ -365,8 +365,8 @@ def _turn(one: Wanted) -> int:
 def _add(
     wanted: dict[Key, Wanted], request: FetchRequest, turn: int, *, uses_topic_ids: bool
 ) -> list[Wanted]:
-    """Takes in what a request lists, and gives it back. What is known already keeps its turn, and what was told
-    of it."""
+    """Takes in what a request lists, and gives it back. What is known already keeps its turn, and what was
+    told of it."""
     listed = []
     for topic in request.topics:
         for asked in topic.partitions:

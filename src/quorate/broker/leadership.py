@@ -25,7 +25,7 @@ NEVER = float("-inf")
 
 @dataclass(slots=True)
 class Heard:
-    """When a follower has fetched last, in a session: that counts for all partitions of it that are at rest."""
+    """When a follower has fetched last in a session: that counts for all its partitions that are at rest."""
 
     at_ms: float = NEVER
 
@@ -34,8 +34,8 @@ class Heard:
 class Follower:
     """One of them, as its fetches tell.
 
-    As long as it is `at_rest`, it has everything and asks for nothing else, so every fetch of its session says
-    that it is caught up, and this one is not touched.
+    As long as it is `at_rest`, it has everything and asks for nothing else: then every fetch of its session
+    says that it is caught up, and nothing is noted here.
     """
 
     end_offset: int = -1  # unknown

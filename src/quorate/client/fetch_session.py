@@ -8,7 +8,7 @@ opened.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 from quorate.client.metadata import TopicPartition
@@ -64,7 +64,18 @@ class FetchSession:
             at: row for at, row in known.items() if at not in wanted or wanted[at].topic_id != row.topic_id
         }
         self._rows = dict(wanted)
-        return SessionPart(self._id, self._epoch, _topics(changed), _forgotten(gone), knows_ids)
+        return self.difference(changed.items(), gone.items())
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the broker knows what was asked for before; if not, everything must be listed."""
+        return self._epoch != 0
+
+    def difference(
+        self, changed: Iterable[tuple[TopicPartition, Row]], gone: Iterable[tuple[TopicPartition, Row]]
+    ) -> SessionPart:
+        """The same for whoever remembers himself what the session was told. No partition may be in both."""
+        return SessionPart(self._id, self._epoch, _topics(changed), _forgotten(gone), self._knows_ids)
 
     def answered(self, response: FetchResponse) -> None:
         """Both ends have counted this request, or the broker says that they have not."""
@@ -83,9 +94,9 @@ class FetchSession:
         self._epoch = 0
 
 
-def _topics(rows: Mapping[TopicPartition, Row]) -> list[FetchRequest.Topic]:
+def _topics(rows: Iterable[tuple[TopicPartition, Row]]) -> list[FetchRequest.Topic]:
     topics: dict[str, FetchRequest.Topic] = {}
-    for at, row in rows.items():
+    for at, row in rows:
         if at.topic not in topics:
             topics[at.topic] = FetchRequest.Topic(topic=at.topic, topic_id=row.topic_id, partitions=[])
         topics[at.topic].partitions.append(
@@ -101,9 +112,9 @@ def _topics(rows: Mapping[TopicPartition, Row]) -> list[FetchRequest.Topic]:
     return list(topics.values())
 
 
-def _forgotten(rows: Mapping[TopicPartition, Row]) -> list[FetchRequest.ForgottenTopic]:
+def _forgotten(rows: Iterable[tuple[TopicPartition, Row]]) -> list[FetchRequest.ForgottenTopic]:
     topics: dict[tuple[str, Uuid], FetchRequest.ForgottenTopic] = {}
-    for at, row in rows.items():
+    for at, row in rows:
         key = at.topic, row.topic_id
         if key not in topics:
             topics[key] = FetchRequest.ForgottenTopic(topic=at.topic, topic_id=row.topic_id, partitions=[])

@@ -9,8 +9,8 @@ What is not in the page cache is read into it first, away from the loop: old rec
 Who finds too little waits at all its partitions, and everything is read again when there is enough or time is
 up. What a follower asks for tells us how far it is; that counts when it asks, not when it is answered.
 
-What is at rest in a session is not read (see `fetch_sessions`): so a fetch costs something for what has changed,
-not for what is followed.
+What is at rest in a session is not read (see `fetch_sessions`): so a fetch costs something for what has
+changed, not for what is followed.
 """
 
 from __future__ import annotations

@@ -1,0 +1,73 @@
+"""A fetch that found too little: it waits at what it has looked at, and at all that rests in its session."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from quorate.broker.fetch_sessions import FetchSession, Wanted
+from quorate.broker.handlers.fetch_answers import Found
+from quorate.broker.partition import Partition
+from quorate.broker.waiting import DataWait
+
+__all__ = ["wait_for_data"]
+
+
+async def wait_for_data(
+    looked_at: Sequence[Found],
+    session: FetchSession | None,
+    max_wait_ms: float,
+    min_bytes: int,
+    available: Callable[[Found], float],
+) -> None:
+    """Until there is enough, as far as `available` tells, or something has changed, or time is up."""
+    parked = _Parked(looked_at, max_wait_ms, min_bytes, available)
+    if session is not None:
+        session.parked = parked
+    try:
+        await parked.until_enough()
+    finally:
+        parked.finish()
+        if session is not None and session.parked is parked:
+            session.parked = None
+
+
+class _Parked:
+    def __init__(
+        self,
+        looked_at: Sequence[Found],
+        max_wait_ms: float,
+        min_bytes: int,
+        available: Callable[[Found], float],
+    ) -> None:
+        self._found = list(looked_at)
+        self._min_bytes = min_bytes
+        self._available = available
+        self._bytes: list[float] = [0] * len(self._found)
+        self._total_bytes = 0.0
+        partitions = []
+        for one in self._found:
+            assert one.partition is not None
+            partitions.append(one.partition)
+        self._wait = DataWait(partitions, max_wait_ms, self._is_enough)
+
+    async def until_enough(self) -> None:
+        if not any(self._is_enough(number) for number in range(len(self._found))):
+            await self._wait.done
+
+    def join(self, one: Wanted) -> None:
+        partition = one.rests_at
+        assert isinstance(partition, Partition)
+        found = Found(one)
+        found.partition = partition
+        found.leader_epoch = partition.leader_epoch
+        self._found.append(found)
+        self._bytes.append(0)
+        self._wait.join(partition)
+
+    def finish(self) -> None:
+        self._wait.finish()
+
+    def _is_enough(self, number: int) -> bool:
+        before, self._bytes[number] = self._bytes[number], self._available(self._found[number])
+        self._total_bytes += self._bytes[number] - before
+        return self._total_bytes >= self._min_bytes
