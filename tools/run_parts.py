@@ -18,6 +18,9 @@ REASON_CHARACTERS = 400
 WORKERS = ("-n", "2")
 RULES = "not interop and not simulation and not processes and not spark and not zookeeper"
 SEEDS = "test_seeds_keep_every_promise"
+# What a file starts, such as a cluster, it starts once. Files come in the order of tests/conftest.py, the
+# longest first, and not in that of how many tests they have.
+FILES = (*WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
 PARTS = {
     # Without other people's programs and without waiting: the rules themselves, and the examples in the code.
     "pure": (
@@ -26,23 +29,14 @@ PARTS = {
         *WORKERS,
     ),
     "processes": (
-        "tests",
-        "-m",
-        "processes and not interop and not simulation and not spark and not zookeeper",
-        *WORKERS,
-        "--dist",
-        "loadfile",
+        *("tests", "-m", "processes and not interop and not simulation and not spark and not zookeeper"),
+        *FILES,
     ),
-    # What a file starts, such as a cluster, it starts once.
-    "interop": ("tests", "-m", "interop and not spark and not zookeeper", *WORKERS, "--dist", "loadfile"),
-    "zookeeper": ("tests", "-m", "zookeeper", *WORKERS, "--dist", "loadfile"),
-    # In the order of tests/conftest.py, not that of how many tests a file has.
-    "spark": (
-        *("tests/spark", "tests/test_readme.py", "-m", "spark"),
-        *(*WORKERS, "--dist", "loadfile", "--no-loadscope-reorder"),
-    ),
+    "interop": ("tests", "-m", "interop and not spark and not zookeeper", *FILES),
+    "zookeeper": ("tests", "-m", "zookeeper", *FILES),
+    "spark": ("tests/spark", "tests/test_readme.py", "-m", "spark", *FILES),
     "fuzz": ("tests/fuzz", *WORKERS),
-    "simulation": ("tests", "-m", "simulation", "-k", f"not {SEEDS}", *WORKERS, "--dist", "loadfile"),
+    "simulation": ("tests", "-m", "simulation", "-k", f"not {SEEDS}", *FILES),
 }
 # What runs after a part, and belongs to it.
 THEN = {
