@@ -30,7 +30,11 @@ from quorate.storage.partition_log import PartitionLog
 
 __all__ = ["LogShelf", "Replicas"]
 
+_TURN: Final = 200  # replicas that are looked at before others on the loop have their turn
 _PROGRESS_MS: Final = 5_000.0  # how often it is said how far opening or closing many logs has come
+
+
+_Saved = tuple[PartitionLog, int, int, int]  # a log, its high watermark, what is synced of it, its start
 
 
 class LogShelf(Protocol):
@@ -71,6 +75,7 @@ class Replicas:
         self.before_removal: list[Callable[[Partition], Awaitable[None]]] = []  # who must let go of its log
         self._by_id: dict[tuple[Uuid, int], Partition] = {}
         self._by_name: dict[tuple[str, int], Partition] = {}
+        self._saved: dict[Partition, _Saved] = {}
         self._logger = logging.getLogger(f"quorate.broker.{settings.broker_id}")
 
     def __iter__(self) -> Iterator[Partition]:
@@ -106,9 +111,10 @@ class Replicas:
             opened.one_more()
 
         if len(missing) < len(assigned):
-            for assignment in assigned:
+            for number, assignment in enumerate(assigned):
                 if (assignment.key.topic_id, assignment.key.partition_id) in self._by_id:
                     await assign(assignment)
+                await _take_turns(number)
         await in_lanes(
             missing,
             lambda one: self._shelf.path_holding(one.key),
@@ -152,6 +158,7 @@ class Replicas:
         if partition is None:
             return
         self._by_name.pop((partition.key.topic, partition_id), None)
+        self._saved.pop(partition, None)
         self._fetchers.forget(partition)
         partition.stop()
         self._logger.info("remove partition=%s", partition.key)
@@ -203,7 +210,8 @@ class Replicas:
         """Proposes an ISR without those who have fallen behind, again and again."""
         while True:
             await asyncio.sleep(self._settings.replica_lag_time_max_ms / 2000)
-            for partition in list(self):
+            for number, partition in enumerate(list(self)):
+                await _take_turns(number)
                 proposal = partition.laggards_gone()
                 if proposal is not None:
                     self._logger.info("shrink partition=%s isr=%s", partition.key, proposal.isr)
@@ -214,11 +222,19 @@ class Replicas:
         they need not be recovered."""
         while True:
             await asyncio.sleep(self._settings.high_watermark_checkpoint_ms / 1000)
-            for partition in list(self):
+            moved: dict[Partition, _Saved] = {}
+            for number, partition in enumerate(list(self)):
+                await _take_turns(number)
                 log = partition.log
-                if log.segments[-1].base_offset > log.flushed_offset:
+                if log.active_base_offset > log.flushed_offset:
                     await self._try(partition, log.flush)
-            await self._shelf.save([one for one in self if one.failure is None])
+                now = _what_is_saved(partition)
+                if partition.failure is None and self._saved.get(partition) != now:
+                    moved[partition] = now
+            await self._shelf.save([one for one in moved if self.has(one)])
+            for partition, was in moved.items():
+                if self.has(partition) and _what_is_saved(partition) == was:
+                    self._saved[partition] = was
 
     async def enforce_retention(self) -> None:
         """Deletes what is too old or too much, and forgets producers that are gone, again and again."""
@@ -263,6 +279,12 @@ class Replicas:
         await in_lanes(partitions, _directory_of, self._settings.recovery_threads, close)
 
 
+async def _take_turns(number: int) -> None:
+    """Lets others have their turn now and then, while something is done to thousands of replicas."""
+    if number % _TURN == _TURN - 1:
+        await asyncio.sleep(0)
+
+
 class _Progress:
     """Says now and then how far something has come that may take minutes."""
 
@@ -280,6 +302,11 @@ class _Progress:
         if now_ms - self._said_ms >= _PROGRESS_MS:
             self._said_ms = now_ms
             self._logger.info("%s logs done=%d of=%d", self._what, self._done, self._count)
+
+
+def _what_is_saved(partition: Partition) -> _Saved:
+    log = partition.log
+    return log, partition.high_watermark, log.flushed_offset, log.start_offset
 
 
 def _directory_of(partition: Partition) -> str:

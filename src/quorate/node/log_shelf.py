@@ -314,7 +314,10 @@ class DirectoryShelf:
         self._deleted.add((was_in.path, name))
 
     async def save(self, partitions: Sequence[Partition]) -> None:
-        """Stores the checkpoints of all directories. What they say of logs that are not open yet stays."""
+        """Stores the checkpoints of all directories, if there is anything new. What they say of other logs
+        stays."""
+        if not partitions and not self._deleted:
+            return
         async with self._saving:
             deleted = set(self._deleted)
             for directory in list(self._directories.online):

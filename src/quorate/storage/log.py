@@ -167,6 +167,11 @@ class Log:
         return [segment.summary for segment in self._segments]
 
     @property
+    def active_base_offset(self) -> int:
+        """Where the segment begins that is written to."""
+        return self._segments[-1].base_offset
+
+    @property
     def segment_count(self) -> int:
         return len(self._segments)
 

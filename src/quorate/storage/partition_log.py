@@ -139,6 +139,10 @@ class PartitionLog:
         return self._log.segments
 
     @property
+    def active_base_offset(self) -> int:
+        return self._log.active_base_offset
+
+    @property
     def segment_count(self) -> int:
         return self._log.segment_count
 
