@@ -1,4 +1,5 @@
-"""`dataclass` as in the standard library, at a small part of what it costs to define one.
+"""`dataclass` as in the standard library, at a small part of what it costs to define one; and `plain_members`
+for enumerations, at a small part of what it costs to use one.
 
 A node defines hundreds of them when it is imported, and the standard library writes and compiles five or six
 functions for each, most of which are never called: that was a third of the time until a node listens. Here
@@ -14,11 +15,14 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from enum import Enum
 from functools import partial
 from reprlib import recursive_repr
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-__all__ = ["compile_constructors", "dataclass"]
+__all__ = ["compile_constructors", "dataclass", "plain_members"]
+
+E = TypeVar("E", bound=type[Enum])
 
 _OPTIONS: Final = frozenset({"frozen", "slots", "kw_only", "eq", "repr"})
 
@@ -41,6 +45,21 @@ else:
         if not options.keys() <= _OPTIONS or "__init__" in cls.__dict__:
             return dataclasses.dataclass(cls, **options)
         return _defined(cls, **options)
+
+
+def plain_members(cls: E) -> E:
+    """A decorator of enumerations that are looked at with every request: their members are attributes like
+    any other. Python 3.11 calls a function for each look at one, and later versions do not.
+
+    >>> @plain_members
+    ... class Colour(Enum):
+    ...     RED = 1
+    >>> Colour.RED, Colour(1) is Colour.RED is Colour["RED"] is vars(Colour)["RED"]
+    (<Colour.RED: 1>, True)
+    """
+    for name, member in cls.__members__.items():
+        type.__setattr__(cls, name, member)
+    return cls
 
 
 def _defined(

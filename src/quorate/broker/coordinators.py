@@ -44,7 +44,7 @@ from quorate.protocol.batch import (
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Message, Response
 from quorate.storage.errors import StorageError
-from quorate.values import dataclass
+from quorate.values import dataclass, plain_members
 
 __all__ = ["Coordinators", "LoadCounts", "Shard"]
 
@@ -72,6 +72,7 @@ S = TypeVar("S", bound=Shard)
 R = TypeVar("R", bound=Response)
 
 
+@plain_members
 class State(Enum):
     """Where one of them is."""
 

@@ -38,11 +38,12 @@ from quorate.coordinator.group_records import GroupMetadataKey, GroupMetadataVal
 from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.subscriptions import CONSUMER, topics_of
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.values import dataclass
+from quorate.values import dataclass, plain_members
 
 __all__ = ["TRANSITIONS", "Cause", "ClassicGroup", "State", "TransitionError", "Trigger"]
 
 
+@plain_members
 class State(StrEnum):
     """The names are those that DescribeGroups and ListGroups show."""
 

@@ -8,7 +8,7 @@ all. A partition that is refused, because of its metadata, is refused alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from quorate.coordinator.committed_offsets import Committed, CommittedOffsets
 from quorate.coordinator.effects import LogRecord, Producer
@@ -37,6 +37,8 @@ __all__ = [
     "forget_all",
 ]
 
+A_co = TypeVar("A_co", covariant=True)
+
 _NO_RETENTION: Final = -1
 _NOTHING: Final = Committed(-1, -1, "", -1, -1, -1)
 """What is answered where nothing was committed."""
@@ -51,11 +53,12 @@ def commit(request: OffsetCommitRequest, judge: Judge | None, step: Step) -> Off
     retention_ms = request.retention_time_ms
     expire_ms = -1 if retention_ms == _NO_RETENTION else step.wall_ms + retention_ms
     answered = OffsetCommitResponse.Topic
+    answer = answered.Partition
     topics = []
     for topic in request.topics:
-        codes = _write_commits(step, request.group_id, topic.name, topic.partitions, judge, expire_ms)
-        partitions = [answered.Partition(partition_index=one, error_code=code) for one, code in codes]
-        topics.append(answered(name=topic.name, topic_id=topic.topic_id, partitions=partitions))
+        name, group_id = topic.name, request.group_id
+        partitions = _write_commits(step, group_id, name, topic.partitions, judge, expire_ms, answer)
+        topics.append(answered(name=name, topic_id=topic.topic_id, partitions=partitions))
     return OffsetCommitResponse(topics=topics)
 
 
@@ -64,11 +67,12 @@ def commit_in_transaction(
 ) -> TxnOffsetCommitResponse:
     """The same records, as part of a producer's transaction."""
     answered = TxnOffsetCommitResponse.Topic
+    answer = answered.Partition
     topics = []
     for topic in request.topics:
-        codes = _write_commits(step, request.group_id, topic.name, topic.partitions, judge, -1)
-        partitions = [answered.Partition(partition_index=one, error_code=code) for one, code in codes]
-        topics.append(answered(name=topic.name, partitions=partitions))
+        name, group_id = topic.name, request.group_id
+        partitions = _write_commits(step, group_id, name, topic.partitions, judge, -1, answer)
+        topics.append(answered(name=name, partitions=partitions))
     step.write_for(Producer(request.producer_id, request.producer_epoch))
     return TxnOffsetCommitResponse(throttle_time_ms=0, topics=topics)
 
@@ -82,19 +86,31 @@ class _Commit(Protocol):
     committed_metadata: str | None
 
 
+class _Answer(Protocol[A_co]):
+    """Makes what a partition is answered, in either response."""
+
+    def __call__(self, *, partition_index: int, error_code: int) -> A_co: ...
+
+
 def _write_commits(
-    step: Step, group_id: str, topic: str, commits: Iterable[_Commit], judge: Judge | None, expire_ms: int
-) -> list[tuple[int, ErrorCode]]:
+    step: Step,
+    group_id: str,
+    topic: str,
+    commits: Iterable[_Commit],
+    judge: Judge | None,
+    expire_ms: int,
+    answer: _Answer[A_co],
+) -> list[A_co]:
     """Writes what may be committed. What each partition is answered."""
     wall_ms, write = step.wall_ms, step.records.append
     characters_max = step.settings.offset_metadata_max_bytes
-    codes = []
+    answers = []
     for one in commits:
         partition, metadata = one.partition_index, one.committed_metadata or ""
         code = ErrorCode.NONE if judge is None else judge(topic, partition)
         if metadata and _is_longer(metadata, characters_max):
             code = code or ErrorCode.OFFSET_METADATA_TOO_LARGE
-        codes.append((partition, code))
+        answers.append(answer(partition_index=partition, error_code=code))
         if code is ErrorCode.NONE:
             value = OffsetCommitValue(
                 offset=one.committed_offset,
@@ -104,7 +120,7 @@ def _write_commits(
                 expire_timestamp=expire_ms,
             )
             write(LogRecord(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value))
-    return codes
+    return answers
 
 
 def _is_longer(metadata: str, characters_max: int) -> bool:

@@ -112,18 +112,17 @@ class GroupShard:
         A record of a transactional batch comes with its producer's id, and counts once its transaction is
         committed. Records of kinds that are not known must not be given (`log_format.decode` returns None).
         """
-        if record.key.__class__ is OffsetCommitKey:  # nearly every record
-            self._apply_offset(record.key, record.value, offset, producer_id)
-        elif record.key.__class__ is GroupMetadataKey:
-            self._apply_classic(record.key, record.value)
+        key: Any = record.key
+        value: Any = record.value
+        if key.__class__ is OffsetCommitKey:  # nearly every record
+            self._offsets.committed.apply(key, value, offset, producer_id)
+            if self._is_loaded and value is not None and self._classic.get(key.group) is None:
+                self._add_simple(key.group)
+        elif key.__class__ is GroupMetadataKey:
+            self._apply_classic(key, value)
         else:
             self._consumer.apply(record)
         self._offsets.appended()
-
-    def _apply_offset(self, key: Any, value: Any, offset: int, producer_id: int) -> None:
-        self._offsets.committed.apply(key, value, offset, producer_id)
-        if self._is_loaded and value is not None:
-            self._add_simple(key.group)
 
     def _apply_classic(self, key: Any, value: Any) -> None:
         if self._is_loaded:

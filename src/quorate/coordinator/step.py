@@ -11,6 +11,7 @@ from quorate.coordinator.settings import GroupSettings
 from quorate.metadata.event import Event
 from quorate.protocol.message import Message
 from quorate.protocol.message import Record as Declared
+from quorate.values import plain_members
 
 __all__ = ["DELETIONS", "EXPIRY", "REASON_MAX", "Step", "Timer", "TimerKind"]
 
@@ -18,6 +19,7 @@ REASON_MAX: Final = 255
 """How many characters of a client's reason are kept."""
 
 
+@plain_members
 class TimerKind(Enum):
     """What is waited for. The values are names for people."""
 

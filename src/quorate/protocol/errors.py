@@ -7,7 +7,10 @@ not a message at all, and says which message, version, field and position.
 
 from enum import IntEnum
 
+from quorate.values import plain_members
 
+
+@plain_members
 class ErrorCode(IntEnum):
     """Every error code of the protocol.
 
