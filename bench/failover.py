@@ -90,6 +90,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--partitions", default=",".join(map(str, SIZES)))
     parser.add_argument("--plot", default=str(BUILD / "failover.svg"), help="where the picture goes")
+    parser.add_argument("--data", default=str(BUILD), help="where the nodes have their files meanwhile")
     given = parser.parse_args(arguments)
     modes = [one for one in given.modes.split(",") if one]
     if not modes or not set(modes) <= set(MODES):
@@ -97,16 +98,16 @@ def main(arguments: Sequence[str]) -> None:
     sizes = [int(one) for one in given.partitions.split(",") if one.isdigit() and int(one) > 0]
     if not sizes:
         parser.error(f"--partitions {given.partitions}: allowed are numbers from 1 on")
-    for line in run(modes, sizes, Path(given.plot)):
+    for line in run(modes, sizes, Path(given.plot), Path(given.data)):
         print(line, flush=True)
 
 
-def run(modes: Sequence[str], sizes: Sequence[int], plot: Path | None) -> Iterator[str]:
+def run(modes: Sequence[str], sizes: Sequence[int], plot: Path | None, data: Path = BUILD) -> Iterator[str]:
     """Lines for whoever waits, then the table, and a picture if somebody wants one."""
     found: list[Measured] = []
     for size in sizes:
         for mode in modes:
-            for one in measure(mode, size):
+            for one in measure(mode, size, data):
                 found.append(one)
                 yield str(one)
     yield ""
@@ -117,10 +118,10 @@ def run(modes: Sequence[str], sizes: Sequence[int], plot: Path | None) -> Iterat
         yield f"\nthe picture is {plot}"
 
 
-def measure(mode: str, size: int) -> Iterator[Measured]:
+def measure(mode: str, size: int, where: Path = BUILD) -> Iterator[Measured]:
     """All events, on a cluster of its own."""
-    BUILD.mkdir(exist_ok=True)
-    data = Path(tempfile.mkdtemp(prefix="bench-failover-", dir=BUILD))
+    where.mkdir(parents=True, exist_ok=True)
+    data = Path(tempfile.mkdtemp(prefix="bench-failover-", dir=where))
     try:
         with Cluster(
             brokers=BROKERS,

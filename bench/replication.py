@@ -1,8 +1,8 @@
 """What replicas cost that nobody writes to: `python -m bench replication`.
 
 Two brokers beside a controller. One leads all partitions, the other follows them, and nothing is written:
-what they do is fetch and answer. Their CPU is counted for some seconds, and what the same brokers take without a
-partition is taken from it. `QUORATE_BENCH_PARTITIONS` are the numbers, one after the other on one cluster.
+what they do is fetch and answer. Their CPU is counted for some seconds, less what the same brokers take when
+there is no partition. `QUORATE_BENCH_PARTITIONS` are the numbers, one after the other on one cluster.
 """
 
 from __future__ import annotations

@@ -50,6 +50,9 @@ class Leader:
         self.may_tell_offsets.set()
         self._answers: asyncio.Queue[Response | Exception] = asyncio.Queue()
 
+    async def reach(self, _address: Any, *, timeout_ms: float) -> None:
+        assert timeout_ms > 0
+
     async def request(self, address: Any, request: Request, *, timeout_ms: float) -> Response:
         assert (address, timeout_ms > 0) == ((f"host-{LEADER}", 9092), True)
         if isinstance(request, ListOffsetsRequest):

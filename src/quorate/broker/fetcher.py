@@ -193,6 +193,7 @@ class _Fetcher:
         if address is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"where broker {self._leader_id} is, is not known")
         try:
+            await self._all.connections.reach(address, timeout_ms=settings.timeout_ms)
             response = await self._all.connections.request(
                 address, self._request(), timeout_ms=settings.wait_max_ms + settings.timeout_ms
             )

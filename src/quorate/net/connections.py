@@ -98,6 +98,13 @@ class Connections:
         peer.failures = 0
         return response
 
+    async def reach(self, address: Address, *, timeout_ms: float) -> None:
+        """Connects, if that is necessary: for whoever has much to do before he can ask. `ConnectionLost` if
+        it is not possible."""
+        peer = self._peers.setdefault(address, _Peer(address))
+        if peer.connection is None or peer.connection.is_lost:
+            await self._connected(peer, asyncio.get_running_loop().time() + timeout_ms / 1000)
+
     def forget(self, address: Address) -> None:
         """Ends the connection to an address and what is known about it: its node has left."""
         peer = self._peers.pop(address, None)
