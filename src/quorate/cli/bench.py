@@ -29,12 +29,20 @@ def bench(
         str | None, typer.Option(help="Of failover: how many partitions, as 100,1000,10000.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Of failover: where the picture goes (SVG).")] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Of failover: where the nodes have their files meanwhile.")
+    ] = None,
 ) -> None:
     """Runs the benchmarks, each beside a baseline of the same run."""
     sources = Path(quorate.__file__).parents[2]
     if not (sources / "bench" / "__main__.py").exists():
         fail("the benchmarks are with the sources, and this is the installed package: use a checkout of it")
-    given = {"--modes": modes, "--partitions": partitions, "--plot": plot and plot.absolute()}
+    given = {
+        "--modes": modes,
+        "--partitions": partitions,
+        "--plot": plot and plot.absolute(),
+        "--data": data and data.absolute(),
+    }
     options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
     if options and sections != ["failover"]:
         fail(f"{options[0]}: only for the benchmark failover")
