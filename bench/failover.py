@@ -41,13 +41,11 @@ EVENTS = ("controller failover", "broker failure", "controlled shutdown")
 BROKERS = 3
 PER_TOPIC = 100
 TOPICS_AT_ONCE = 20
-SESSION_MS = 6000
+SESSION_MS = 6000  # how long a broker's lasts, if nobody says otherwise
 PATIENCE_S = 600.0
 POLL_S = 0.02
 BUILD = Path(__file__).parent.parent / "build"
 SETTINGS = {
-    "broker.session.timeout.ms": str(SESSION_MS),
-    "zookeeper.session.timeout.ms": str(SESSION_MS),
     "zookeeper.max.in.flight.requests": "100",
     "controller.quorum.fetch.timeout.ms": "2000",
     "auto.leader.rebalance.enable": "false",  # nothing moves but what is measured
@@ -90,6 +88,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--partitions", default=",".join(map(str, SIZES)))
     parser.add_argument("--plot", default=str(BUILD / "failover.svg"), help="where the picture goes")
+    parser.add_argument("--session-ms", type=int, default=SESSION_MS, help="how long a session lasts")
     parser.add_argument("--data", default=str(BUILD), help="where the nodes have their files meanwhile")
     given = parser.parse_args(arguments)
     modes = [one for one in given.modes.split(",") if one]
@@ -98,16 +97,22 @@ def main(arguments: Sequence[str]) -> None:
     sizes = [int(one) for one in given.partitions.split(",") if one.isdigit() and int(one) > 0]
     if not sizes:
         parser.error(f"--partitions {given.partitions}: allowed are numbers from 1 on")
-    for line in run(modes, sizes, Path(given.plot), Path(given.data)):
+    for line in run(modes, sizes, Path(given.plot), Path(given.data), given.session_ms):
         print(line, flush=True)
 
 
-def run(modes: Sequence[str], sizes: Sequence[int], plot: Path | None, data: Path = BUILD) -> Iterator[str]:
+def run(
+    modes: Sequence[str],
+    sizes: Sequence[int],
+    plot: Path | None,
+    data: Path = BUILD,
+    session_ms: int = SESSION_MS,
+) -> Iterator[str]:
     """Lines for whoever waits, then the table, and a picture if somebody wants one."""
     found: list[Measured] = []
     for size in sizes:
         for mode in modes:
-            for one in measure(mode, size, data):
+            for one in measure(mode, size, data, session_ms):
                 found.append(one)
                 yield str(one)
     yield ""
@@ -118,7 +123,7 @@ def run(modes: Sequence[str], sizes: Sequence[int], plot: Path | None, data: Pat
         yield f"\nthe picture is {plot}"
 
 
-def measure(mode: str, size: int, where: Path = BUILD) -> Iterator[Measured]:
+def measure(mode: str, size: int, where: Path = BUILD, session_ms: int = SESSION_MS) -> Iterator[Measured]:
     """All events, on a cluster of its own."""
     where.mkdir(parents=True, exist_ok=True)
     data = Path(tempfile.mkdtemp(prefix="bench-failover-", dir=where))
@@ -127,7 +132,11 @@ def measure(mode: str, size: int, where: Path = BUILD) -> Iterator[Measured]:
             brokers=BROKERS,
             data=data,
             mode="zookeeper" if mode == "zookeeper" else "processes",
-            settings=SETTINGS,
+            settings=SETTINGS
+            | {
+                name: str(session_ms)
+                for name in ("broker.session.timeout.ms", "zookeeper.session.timeout.ms")
+            },
             timeout=PATIENCE_S,
         ) as cluster:
             asyncio.run(_create(cluster, size))

@@ -29,6 +29,9 @@ def bench(
         str | None, typer.Option(help="Of failover: how many partitions, as 100,1000,10000.")
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Of failover: where the picture goes (SVG).")] = None,
+    session_ms: Annotated[
+        int | None, typer.Option(help="Of failover: how long a broker's session lasts.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Of failover: where the nodes have their files meanwhile.")
     ] = None,
@@ -41,6 +44,7 @@ def bench(
         "--modes": modes,
         "--partitions": partitions,
         "--plot": plot and plot.absolute(),
+        "--session-ms": session_ms,
         "--data": data and data.absolute(),
     }
     options = [text for name, value in given.items() if value is not None for text in (name, str(value))]
