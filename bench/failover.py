@@ -271,7 +271,6 @@ def _pause_s(look_s: float) -> float:
 
 async def _create(cluster: Cluster, size: int) -> None:
     """Topics of at most so many partitions, two replicas each, evenly spread."""
-    counts = [min(PER_TOPIC, size - first) for first in range(0, size, PER_TOPIC)]
     ids = [one.id for one in cluster.nodes]
     topics = [
         NewTopic(
@@ -281,11 +280,16 @@ async def _create(cluster: Cluster, size: int) -> None:
                 for index in range(count)
             },
         )
-        for number, count in enumerate(counts)
+        for number, count in enumerate(_counts(size))
     ]
     async with _client(cluster) as client:
         for first in range(0, len(topics), TOPICS_AT_ONCE):
             await Admin(client).create_topics(*topics[first : first + TOPICS_AT_ONCE])
+
+
+def _counts(size: int) -> list[int]:
+    """How many partitions each topic has."""
+    return [min(PER_TOPIC, size - first) for first in range(0, size, PER_TOPIC)]
 
 
 def _settle(cluster: Cluster, size: int) -> None:
@@ -299,13 +303,19 @@ def _settle(cluster: Cluster, size: int) -> None:
         )
 
     _wait(is_whole, "all replicas to be in sync")
-    asyncio.run(_elect(cluster))
+    asyncio.run(_elect(cluster, size))
     _wait(lambda: _is_balanced(cluster, size), "leaders to be where they should")
 
 
-async def _elect(cluster: Cluster) -> None:
+async def _elect(cluster: Cluster, size: int) -> None:
+    """Some topics at a time: a controller does not change everything at once."""
+    topics = list(enumerate(_counts(size)))
     async with _client(cluster) as client:
-        await Admin(client).elect_leaders()
+        for first in range(0, len(topics), TOPICS_AT_ONCE):
+            some = topics[first : first + TOPICS_AT_ONCE]
+            await Admin(client).elect_leaders(
+                (f"t{number}", index) for number, count in some for index in range(count)
+            )
 
 
 def _is_balanced(cluster: Cluster, size: int) -> bool:
