@@ -46,12 +46,16 @@ class Leader:
         self.asked: list[FetchRequest] = []
         self.offsets = {LATEST: 0, EARLIEST: 0}
         self.offsets_code = ErrorCode.NONE
+        self.refusals = 0
         self.may_tell_offsets = asyncio.Event()
         self.may_tell_offsets.set()
         self._answers: asyncio.Queue[Response | Exception] = asyncio.Queue()
 
     async def reach(self, _address: Any, *, timeout_ms: float) -> None:
         assert timeout_ms > 0
+        if self.refusals:
+            self.refusals -= 1
+            raise ConnectionLost("refused")
 
     async def request(self, address: Any, request: Request, *, timeout_ms: float) -> Response:
         assert (address, timeout_ms > 0) == ((f"host-{LEADER}", 9092), True)
@@ -283,6 +287,16 @@ async def test_who_is_not_known_is_asked_later(tmp_path: Path):
         assert not it.leader.asked
         it.follow(partition, 2)
         await it.leader.until_asked(1)
+
+
+@in_loop
+async def test_a_leader_that_is_gone_is_tried_without_listing_anything(tmp_path: Path):
+    async with scene(tmp_path) as it:
+        it.leader.refusals = 3
+        partition = await it.followed()
+        assert partition.asker is not None
+        await it.leader.until_asked(1)
+        assert it.leader.refusals == 0
 
 
 @in_loop

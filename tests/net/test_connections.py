@@ -41,6 +41,20 @@ async def test_callers_share_one_connection():
         await wait_until(lambda: server.connections == 0)
 
 
+async def test_a_node_is_reached_before_it_is_asked():
+    pool = connections()
+    async with serving() as server:
+        address = (HOST, server.port)
+        await pool.reach(address, timeout_ms=10_000)
+        await pool.reach(address, timeout_ms=10_000)
+        await pool.request(address, beat(), timeout_ms=10_000)
+        assert server.counters.connections_accepted == 1
+        pool.drop(address)
+    with pytest.raises(ConnectionLost):
+        await pool.reach(address, timeout_ms=10_000)
+    await pool.close()
+
+
 async def test_versions_are_capped():
     versions = []
 
