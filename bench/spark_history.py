@@ -23,6 +23,7 @@ from pyspark.sql import DataFrame
 from bench.timing import Row
 from quorate.spark import answers, history, session, time_travel
 from quorate.spark.schemas import RECORDS, arrow_schema
+from quorate.spark.session import FOR_MANY_ROWS
 
 RECORDS_COUNT = 5_000_000
 PARTITIONS = 60_000
@@ -40,7 +41,8 @@ def section() -> Iterator[Row]:
         place = Path(home) / "records"
         place.mkdir()
         _write(place, count)
-        spark = session("local[2]", settings={"spark.driver.memory": "3g", "spark.local.dir": home})
+        settings = {**FOR_MANY_ROWS, "spark.driver.memory": "3g", "spark.local.dir": home}
+        spark = session("local[2]", settings=settings)
         try:
             yield from _measure(spark.read.parquet(str(place)), count)
         finally:

@@ -12,6 +12,8 @@ from quorate.cli import spark_session
 from quorate.cli.main import app
 from quorate.spark import java
 from quorate.spark.pipeline import cause_of
+from quorate.spark.session import FOR_MANY_ROWS
+from quorate.spark.storage_formats import session_settings
 from quorate.spark.warehouse import Contents, Part, Warehouse
 
 
@@ -76,6 +78,13 @@ def test_java_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     warehouse = Warehouse.create(tmp_path / "house")
     warehouse.change(lambda _: Contents().with_part("records", Part("one", 1, 1, ("c",))))
     assert "Spark needs Java 17 or newer" in said("report", "--warehouse", str(tmp_path / "house"))
+
+
+def test_a_session_suits_how_many_rows_there_are(tmp_path: Path):
+    warehouse = Warehouse.create(tmp_path / "house")
+    assert session_settings(warehouse) == {}
+    warehouse.change(lambda _: Contents().with_part("records", Part("one", 5_000_000, 1, ("c",))))
+    assert session_settings(warehouse) == FOR_MANY_ROWS
 
 
 def test_a_format_that_is_not_known(tmp_path: Path):

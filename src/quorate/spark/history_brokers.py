@@ -110,7 +110,6 @@ def broker_changes(records: DataFrame) -> DataFrame:
     )
     order = in_order()
     known = rows.select(
-        *_KEYS,
         fn.col("broker_epoch").alias("said_epoch"),
         last_known(fn.when(kind == _REGISTER, _registration()), order).alias("registration"),
         last_known(says_fenced(), order).alias("is_fenced"),
@@ -125,7 +124,6 @@ def broker_changes(records: DataFrame) -> DataFrame:
         .when(~fn.col("is_fenced"), UNFENCED)
     )
     return known.select(
-        *_KEYS,
         fn.coalesce("registration.broker_epoch", "said_epoch").alias("broker_epoch"),
         fn.col("registration.incarnation_id").alias("incarnation_id"),
         fn.col("registration.rack").alias("rack"),

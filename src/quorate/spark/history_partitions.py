@@ -48,7 +48,6 @@ def partition_leaders(records: DataFrame) -> DataFrame:
     rows = _rows(records).where(fn.col("leader").isNotNull())
     order = in_order()
     counted = rows.select(
-        *_KEYS,
         "leader",
         "said_leader_epoch",
         _count(~fn.col("is_whole"), order).alias("elections"),
@@ -57,7 +56,7 @@ def partition_leaders(records: DataFrame) -> DataFrame:
     )
     base = last_known(fn.col("said_leader_epoch") - fn.col("elections"), order)
     changes = counted.select(
-        *_KEYS, "leader", (base + fn.col("elections")).alias("leader_epoch"), *PLACED, "following"
+        "leader", (base + fn.col("elections")).alias("leader_epoch"), *PLACED, "following"
     )
     return declared(partition_intervals(changes, records, ("leader", "leader_epoch")), PARTITION_LEADERS)
 
@@ -67,7 +66,6 @@ def partition_isr(records: DataFrame) -> DataFrame:
     rows = _rows(records).where(fn.col("isr").isNotNull() | fn.col("replicas").isNotNull())
     order = in_order()
     changes = rows.select(
-        *_KEYS,
         last_known(fn.col("isr"), order).alias("isr"),
         last_known(fn.col("replicas"), order).alias("replicas"),
         *PLACED,
@@ -88,7 +86,6 @@ def partition_changes(records: DataFrame) -> DataFrame:
     order = in_order()
     is_change = ~fn.col("is_whole")
     counted = _rows(records).select(
-        *_KEYS,
         "said_leader_epoch",
         "said_partition_epoch",
         *[
@@ -103,7 +100,6 @@ def partition_changes(records: DataFrame) -> DataFrame:
     leader_base = last_known(fn.col("said_leader_epoch") - fn.col("elections"), order)
     partition_base = last_known(fn.col("said_partition_epoch") - fn.col("changes"), order)
     return counted.select(
-        *_KEYS,
         "leader",
         (leader_base + fn.col("elections")).alias("leader_epoch"),
         (partition_base + fn.col("changes")).alias("partition_epoch"),

@@ -47,11 +47,12 @@ __all__ = [
     "things",
 ]
 
-# The columns that every change has beside its keys and its state, those by which `identified` lets Spark find
-# its place quickly, with the rest that is still needed then, and those that every interval has.
+# The columns that every change has beside its keys and its state; what `identified` makes of them and of the
+# keys, so that Spark finds the place of a change quickly and carries little; those that every interval has;
+# and what of a change is needed once its moment is settled.
 CHANGE: Final = ("at_offset", "at_ts", "offset", "origin", "position", "is_gone", "cut")
 THING: Final = ("thing_high", "thing_low")
-PLACED: Final = (*THING, "moment", "at_ts", "offset", "position", "is_gone", "cut")
+PLACED: Final = ("about", *THING, "moment", "place", "at_ts", "is_gone", "cut")
 SPAN: Final = (
     "origin",
     "start_offset",
@@ -61,6 +62,7 @@ SPAN: Final = (
     "is_start_known",
     "is_end_known",
 )
+_KEPT: Final = ("about", *THING, "moment", "at_ts", "now")
 _LOG: Final = "log"
 _SNAPSHOT: Final = "snapshot"
 
@@ -73,15 +75,27 @@ def things(keys: Sequence[str]) -> list[Column]:
 
 
 def identified(changes: DataFrame, keys: Sequence[str]) -> DataFrame:
-    """Adds `THING`, and `moment`: the offset at which a change counts and its origin, in one number. A
-    snapshot stands for its offset as well, so it comes after what the log has there."""
-    is_restated = fn.when(fn.col("origin") == _LOG, 0).otherwise(1)
-    return changes.select("*", *things(keys), (fn.col("at_offset") * 2 + is_restated).alias("moment"))
+    """Adds `THING`, and these:
+
+    - `about`: the keys in one value, which is copied as a whole. Every step copies every row, column by
+      column, and that is most of what it does.
+    - `moment`: the offset at which a change counts and its origin, in one number. A snapshot stands for its
+      offset as well, so it comes after what the log has there.
+    - `place`: its place among the changes of one moment, which have one origin: the rows of a snapshot
+      have one offset, and those of the log no position."""
+    is_of_log = fn.col("origin") == _LOG
+    return changes.select(
+        "*",
+        fn.struct(*keys).alias("about"),
+        *things(keys),
+        (fn.col("at_offset") * 2 + fn.when(is_of_log, 0).otherwise(1)).alias("moment"),
+        fn.when(is_of_log, fn.col("offset")).otherwise(fn.col("position")).alias("place"),
+    )
 
 
 def in_order() -> WindowSpec:
     """The changes of one thing, in the order in which they came to count. They must be `identified`."""
-    return Window.partitionBy(*THING).orderBy("moment", "offset", "position")
+    return Window.partitionBy(*THING).orderBy("moment", "place")
 
 
 def last_known(column: Column, order: WindowSpec) -> Column:
@@ -102,35 +116,35 @@ def intervals(changes: DataFrame, keys: Sequence[str], state: Sequence[str]) -> 
     A null end means that it is still so. Nothing lasts from an offset to itself: of several changes that
     count at the same offset, as those of a metadata transaction do, the last one is seen. A snapshot that
     repeats what the log says changes nothing."""
-    order = in_order()
+    # Each moment is there once then, so it is all of the order: as before, and nothing is sorted again.
+    order = Window.partitionBy(*THING).orderBy("moment")
     cut, moment, next_moment = fn.col("cut"), fn.col("moment"), fn.col("following")
     is_lost = next_moment.isNull() | (_offset(next_moment) > cut["offset"])
     settled = changes.where(next_moment.isNull() | (next_moment > moment)).select(
-        *keys, *state, *PLACED, fn.when(is_lost, cut).alias("lost")
+        *_KEPT[:-1], fn.struct(*state, "is_gone").alias("now"), fn.when(is_lost, cut).alias("lost")
     )
-    kept = (*keys, *state, *THING, "moment", "at_ts", "offset", "position", "is_gone")
-    now = fn.struct(*state, "is_gone")
     starts = settled.select(
-        *kept,
-        fn.lag(now).over(order).alias("before"),
+        *_KEPT,
+        fn.lag("now").over(order).alias("before"),
         fn.lag("lost").over(order).alias("lost_before"),
         fn.last("lost")
         .over(order.rowsBetween(Window.unboundedPreceding, Window.unboundedFollowing))
         .alias("lost_last"),
-    ).where(fn.col("before").isNull() | fn.col("lost_before").isNotNull() | ~fn.col("before").eqNullSafe(now))
+    ).where("before is null or lost_before is not null or not before <=> now")
     ended_by = fn.struct(
         _offset(moment).alias("offset"), fn.col("at_ts").alias("ts"), _is_of_log(moment).alias("is_known")
     )
     ends = starts.select(
-        *kept, "lost_last", fn.lead(fn.coalesce("lost_before", ended_by)).over(order).alias("ended_by")
+        *_KEPT, "lost_last", fn.lead(fn.coalesce("lost_before", ended_by)).over(order).alias("ended_by")
     )
+    now, end = fn.col("now"), fn.coalesce("ended_by", "lost_last")
     return (
-        ends.where(~fn.col("is_gone"))
-        .select(*keys, *state, "moment", "at_ts", fn.coalesce("ended_by", "lost_last").alias("end"))
+        ends.where(~now["is_gone"])
+        .select(*_KEPT, end.alias("end"))
         .where(fn.col("end").isNull() | (fn.col("end")["offset"] > _offset(moment)))
         .select(
-            *keys,
-            *state,
+            *[fn.col("about")[key].alias(key) for key in keys],
+            *[now[name].alias(name) for name in state],
             fn.when(_is_of_log(moment), _LOG).otherwise(_SNAPSHOT).alias("origin"),
             _offset(moment).alias("start_offset"),
             fn.col("end")["offset"].alias("end_offset"),

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from quorate.spark.parts import look_at, read_parts
 from quorate.spark.raw_tables import RAW_TABLES, all_nullable, coverage_key
+from quorate.spark.session import FOR_MANY_ROWS
 from quorate.spark.warehouse import Contents, Part, Warehouse, WarehouseError
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = ["Batch", "Storage", "Written", "in_parts", "session_settings", "stora
 _TAG: Final = "quorate-batch"
 # What Java says of a jar that was made for another Spark.
 _MISFIT: Final = re.compile(r"NoSuchMethodError|IncompatibleClassChangeError|AbstractMethodError")
+_MANY_ROWS: Final = 1_000_000
 _LOOKED_BACK: Final = 100  # states of a table before its newest, of which at most one or two are not named
 
 
@@ -92,15 +94,18 @@ def in_parts(spark: SparkSession, warehouse: Warehouse) -> Storage:
 
 
 def session_settings(warehouse: Warehouse) -> dict[str, str]:
-    """What a session has to be started with for this format, beside the jars."""
+    """What a session is best started with for so many rows, and must be for this format, beside the jars."""
+    tables = warehouse.contents().tables
+    rows = sum(part.rows for parts in tables.values() for part in parts)
+    settings = dict(FOR_MANY_ROWS) if rows >= _MANY_ROWS else {}
     if warehouse.raw_format == "delta":
-        return {
+        settings |= {
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
             # Of its own list of files, which is short: 50, the default, takes seconds for each append.
             "spark.databricks.delta.snapshotPartitions": "2",
         }
-    return {}
+    return settings
 
 
 class _Parquet:
