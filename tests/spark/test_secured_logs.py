@@ -6,16 +6,22 @@ import asyncio
 import pickle
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 from test_tls_clients import SecureCluster
+from typer.testing import CliRunner
 
 from net.certificates import Authority
 from node.processes import CLUSTER_ID
+from quorate.cli import pipeline
+from quorate.cli.main import app
 from quorate.client.admin import Admin, NewTopic
 from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.group_consumer import GroupConsumer
@@ -28,6 +34,8 @@ from quorate.spark.metadata_options import read_log_options
 from quorate.spark.origins import live_cluster
 from quorate.spark.schemas import EVENTS, GROUP_RECORDS, RECORDS
 from quorate.spark.topic_options import read_topic_options
+from quorate.spark.views import held_tables
+from quorate.spark.warehouse import Warehouse
 
 DEADLINE_S = 60
 ORDERS = {"bootstrap.servers": "localhost:9092", "subscribe": "orders"}
@@ -50,7 +58,7 @@ class SpokenCluster(SecureCluster):
 
 async def use(bootstrap: str, settings: ClusterSettings) -> None:
     async with Cluster(bootstrap, settings=settings) as client:
-        await Admin(client).create_topics(NewTopic("orders", partitions=2))
+        await Admin(client).create_topics(NewTopic("orders", partitions=2), NewTopic("bills", partitions=1))
         async with Producer(client) as producer:
             await (await producer.send("orders", b"tea", partition=1))
         async with GroupConsumer(client, "readers", ["orders"]) as consumer:
@@ -74,37 +82,53 @@ def eventually(find: Callable[[], Any]) -> Any:
     return found
 
 
-@pytest.mark.processes
-@pytest.mark.skipif(shutil.which("openssl") is None, reason="there is no openssl program")
-def test_every_log_is_read(tmp_path: Path) -> None:
-    certificates = tmp_path / "certificates"
-    certificates.mkdir()
-    authority = Authority(certificates)
+@dataclass(frozen=True)
+class Secured:
+    """A cluster that was used, and how the source is told to reach it: by files, or by what is in them."""
+
+    bootstrap: str
+    files: dict[str, str]
+    texts: dict[str, str]
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    if shutil.which("openssl") is None:
+        pytest.skip("there is no openssl program")
+    root = tmp_path_factory.mktemp("secured")
+    (root / "certificates").mkdir()
+    authority = Authority(root / "certificates")
     key = authority.signed("client")
     settings = TlsSettings(key=Pem.file(str(key)), trusted=Pem.file(str(authority.certificate)))
-    with SpokenCluster(tmp_path, authority) as cluster:
+    protocol = {
+        "kafka.security.protocol": "SSL",
+        "kafka.ssl.truststore.type": "PEM",
+        "kafka.ssl.keystore.type": "PEM",
+    }
+    files = protocol | {
+        "kafka.ssl.truststore.location": str(authority.certificate),
+        "kafka.ssl.keystore.location": str(key),
+    }
+    private, mark, chain = key.read_text().partition("-----BEGIN CERTIFICATE-----")
+    texts = protocol | {
+        "kafka.ssl.truststore.certificates": authority.certificate.read_text(),
+        "kafka.ssl.keystore.key": private,
+        "kafka.ssl.keystore.certificate.chain": mark + chain,
+    }
+    with SpokenCluster(root, authority) as cluster:
         asyncio.run(use(cluster.bootstrap, ClusterSettings(tls=client_context(settings))))
-        files = {
-            "bootstrap.servers": cluster.bootstrap,
-            "kafka.security.protocol": "SSL",
-            "kafka.ssl.truststore.type": "PEM",
-            "kafka.ssl.truststore.location": str(authority.certificate),
-            "kafka.ssl.keystore.type": "PEM",
-            "kafka.ssl.keystore.location": str(key),
-        }
-        private, mark, chain = key.read_text().partition("-----BEGIN CERTIFICATE-----")
-        texts = {name: value for name, value in files.items() if not name.endswith("location")} | {
-            "kafka.ssl.truststore.certificates": authority.certificate.read_text(),
-            "kafka.ssl.keystore.key": private,
-            "kafka.ssl.keystore.certificate.chain": mark + chain,
-        }
-        topic = rows_of(topic_source, RECORDS, {**texts, "subscribe": "orders"})
-        metadata = rows_of(metadata_source, RECORDS, files)
-        groups = rows_of(group_source, GROUP_RECORDS, files)
-        events = eventually(lambda: rows_of(event_source, EVENTS, texts))
-        secured = {name: value for name, value in texts.items() if name.startswith("kafka.")}
-        origin = live_cluster(cluster.bootstrap, secured=secured)
-        ends = asyncio.run(sample_end_offsets(cluster.bootstrap, origin.tls))
+        yield Secured(cluster.bootstrap, files, texts)
+
+
+@pytest.mark.processes
+def test_every_log_is_read(secured: Secured) -> None:
+    at = {"bootstrap.servers": secured.bootstrap}
+    topic = rows_of(topic_source, RECORDS, {**at, **secured.texts, "subscribe": "orders"})
+    metadata = rows_of(metadata_source, RECORDS, {**at, **secured.files})
+    groups = rows_of(group_source, GROUP_RECORDS, {**at, **secured.files})
+    events = eventually(lambda: rows_of(event_source, EVENTS, {**at, **secured.texts}))
+    origin = live_cluster(secured.bootstrap, secured=secured.texts)
+    ends = asyncio.run(sample_end_offsets(secured.bootstrap, origin.tls))
 
     assert [(row["partition"], row["value"]) for row in topic] == [(1, b"tea")]
     assert [row["offset"] for row in metadata] == list(range(len(metadata)))
@@ -112,8 +136,36 @@ def test_every_log_is_read(tmp_path: Path) -> None:
     assert {row["cluster_id"] for row in (*metadata, *groups, *events)} == {CLUSTER_ID}
     assert ("readers", 1) in {(row["group_id"], row["committed_offset"]) for row in groups}
     assert {row["kind"] for row in events}
-    assert (origin.cluster_id, origin.where("records")) == (CLUSTER_ID, cluster.bootstrap)
+    assert (origin.cluster_id, origin.where("records")) == (CLUSTER_ID, secured.bootstrap)
     assert ends[TopicPartition("orders", 1)] == 1
+
+
+@pytest.mark.processes
+@pytest.mark.spark
+def test_the_pipeline_reads_and_dataframes_are_written(
+    secured: Secured, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pipeline, "spark_session", lambda *_: nullcontext(spark))
+    house = str(tmp_path / "house")
+    words = ["pipeline", "run", "--cluster", secured.bootstrap, "--warehouse", house]
+    for name, value in secured.files.items():
+        words += ["--kafka-conf", f"{name.removeprefix('kafka.')}={value}"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.stderr
+    with held_tables(spark, Warehouse.open(house)) as tables:
+        assert [row.topic for row in tables["topics"].where("topic = 'orders'").collect()] == ["orders"]
+        lag = tables["lag"].where("group_id = 'readers' and partition = 1").collect()
+        assert [(row.end_offset, row.committed_offset) for row in lag] == [(1, 1)]
+        assert tables["problems"].count() == 0
+
+    bills = {"bootstrap.servers": secured.bootstrap, **secured.texts, "topic": "bills"}
+    spark.sql("SELECT 0 AS partition, 'ten' AS value").write.format("quorate").mode("append").options(
+        **bills
+    ).save()
+    read = spark.read.format("quorate").options(
+        **{"bootstrap.servers": secured.bootstrap, **secured.files, "subscribe": "bills"}
+    )
+    assert [bytes(row.value) for row in read.load().collect()] == [b"ten"]
 
 
 @pytest.mark.parametrize(
