@@ -251,6 +251,21 @@ async def test_a_commit_that_takes_too_long_is_given_up(hosting):
 
 
 @in_loop
+async def test_what_nobody_waits_for_any_more_may_be_lost_as_well(hosting):
+    hosted = await hosting.lead(replicas=(1, 2))
+    hosting.shards.commit_timeout_ms = 0
+    late = hosting.begin(hosted, hosted.shard.add(5))
+    hosting.serving.now_ms += 1
+    assert (await late).error_code == ErrorCode.REQUEST_TIMED_OUT
+    hosting.shards.commit_timeout_ms = 60_000
+    behind = hosting.begin(hosted, hosted.shard.look(reads_uncommitted=True))
+    await asyncio.sleep(0.01)
+    assert not behind.done()
+    hosted.partition.fetched_by(2, 1, 0, -1)
+    assert (await behind).error_code == ErrorCode.NONE
+
+
+@in_loop
 async def test_a_failing_disk_ends_the_coordinator(hosting, monkeypatch):
     hosted = await hosting.lead()
     wait = hosting.begin(hosted, hosted.shard.add(5))

@@ -215,7 +215,7 @@ class Hosted(Generic[S]):
         self._delivery = host.delivery
         self._batch: OpenBatch | None = None
         self._held: deque[Held] = deque()  # in the order of their offsets
-        self._loaded_end_offset = 0
+        self._applied_end_offset = 0
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = inf  # what it is set to
         self._loading: asyncio.Task[None] | None = None
@@ -252,7 +252,7 @@ class Hosted(Generic[S]):
             self._host.logger.error("not loaded partition=%s reason=%s", key, reason, exc_info=bug)
             return
         self.state = State.ACTIVE
-        self._loaded_end_offset = offset
+        self._applied_end_offset = offset
         took_ms = self._host.moment().now_ms - began_ms
         loads = self._host.loads
         loads.loaded += 1
@@ -389,15 +389,16 @@ class Hosted(Generic[S]):
             self._held[-1].steps.append(effects)
         else:
             deadline_ms = self._host.moment().now_ms + self._host.commit_timeout_ms
-            self._held.append(Held(self._loaded_end_offset - 1, deadline_ms, [effects]))
+            self._held.append(Held(self._applied_end_offset - 1, deadline_ms, [effects]))
 
     @property
     def _is_behind(self) -> bool:
-        """Whether something was applied and is not committed yet. That may have been found in the log."""
+        """Whether something was applied and is not committed yet. That may have been found in the log, and
+        whoever waited for it may have given up."""
         return (
             self._batch is not None
             or bool(self._held)
-            or self.partition.high_watermark < self._loaded_end_offset
+            or self.partition.high_watermark < self._applied_end_offset
         )
 
     def _write(self, effects: Effects, moment: Moment) -> ErrorCode | None:
@@ -438,8 +439,8 @@ class Hosted(Generic[S]):
         batch, self._batch = self._batch, None
         assert batch is not None
         deadline_ms = batch.moment.now_ms + self._host.commit_timeout_ms
-        last_offset = self.partition.log.end_offset + len(batch) - 1
-        self._held.append(Held(last_offset, deadline_ms, batch.steps))
+        self._applied_end_offset = self.partition.log.end_offset + len(batch)
+        self._held.append(Held(self._applied_end_offset - 1, deadline_ms, batch.steps))
         try:
             self.partition.append_own(batch.build(), self.epoch)
         except StorageError as error:

@@ -86,6 +86,11 @@ class MetadataLog:
         directory = f"{root}/{PARTITION_DIRECTORY}"
         log_config = LogConfig(segment_bytes=config["metadata.log.segment.bytes"])
         log = await Log.open(files, directory, log_config, now_ms=now_ms, topic_id=METADATA_TOPIC_ID)
+        try:
+            # The log alone would wait for its first batch; but our vote is stored here too, and comes earlier.
+            await files.fsync_dir(root)
+        except OSError as error:
+            raise StorageError.of(root, error) from error
         snapshots = await _usable_snapshots(files, directory, log, now_ms)
         voters = VoterHistory(config.static_voters)
         if snapshots:
