@@ -87,7 +87,7 @@ class MetadataLog:
         log_config = LogConfig(segment_bytes=config["metadata.log.segment.bytes"])
         log = await Log.open(files, directory, log_config, now_ms=now_ms, topic_id=METADATA_TOPIC_ID)
         try:
-            # The log alone would wait for its first batch; but our vote is stored here too, and comes earlier.
+            # The log alone would wait for its first batch; but our vote is stored here too, and earlier.
             await files.fsync_dir(root)
         except OSError as error:
             raise StorageError.of(root, error) from error
