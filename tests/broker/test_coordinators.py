@@ -240,23 +240,25 @@ async def test_what_is_too_large_is_refused(hosting):
     assert all(header.size_bytes <= 200 for header in batches(data))
 
 
-@in_loop
-async def test_a_commit_that_takes_too_long_is_given_up(hosting):
+async def given_up(hosting):
+    """A coordinator whose follower does not take what was written in time."""
     hosted = await hosting.lead(replicas=(1, 2))
     hosting.shards.commit_timeout_ms = 0
     late = hosting.begin(hosted, hosted.shard.add(5))
     hosting.serving.now_ms += 1
     assert (await late).error_code == ErrorCode.REQUEST_TIMED_OUT
+    return hosted
+
+
+@in_loop
+async def test_a_commit_that_takes_too_long_is_given_up(hosting):
+    hosted = await given_up(hosting)
     assert hosted.shard.sum == 5  # it is in the log, and may be committed yet
 
 
 @in_loop
 async def test_what_nobody_waits_for_any_more_may_be_lost_as_well(hosting):
-    hosted = await hosting.lead(replicas=(1, 2))
-    hosting.shards.commit_timeout_ms = 0
-    late = hosting.begin(hosted, hosted.shard.add(5))
-    hosting.serving.now_ms += 1
-    assert (await late).error_code == ErrorCode.REQUEST_TIMED_OUT
+    hosted = await given_up(hosting)
     hosting.shards.commit_timeout_ms = 60_000
     behind = hosting.begin(hosted, hosted.shard.look(reads_uncommitted=True))
     await asyncio.sleep(0.01)
