@@ -41,7 +41,8 @@ EVENTS = ("controller failover", "broker failure", "controlled shutdown")
 BROKERS = 3
 PER_TOPIC = 100
 TOPICS_AT_ONCE = 20
-SESSION_MS = 6000  # how long a broker's lasts, if nobody says otherwise
+SESSION_MS = 6000  # how long a broker's lasts, if nobody says otherwise and there are few partitions
+SESSION_MS_PER_PARTITION = 0.3  # three brokers share this machine, and a busy one has to be heard in time
 PATIENCE_S = 600.0
 POLL_S = 0.02
 BUILD = Path(__file__).parent.parent / "build"
@@ -88,7 +89,7 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--modes", default=",".join(MODES))
     parser.add_argument("--partitions", default=",".join(map(str, SIZES)))
     parser.add_argument("--plot", default=str(BUILD / "failover.svg"), help="where the picture goes")
-    parser.add_argument("--session-ms", type=int, default=SESSION_MS, help="how long a session lasts")
+    parser.add_argument("--session-ms", type=int, help="how long a session lasts; by size if not given")
     parser.add_argument("--data", default=str(BUILD), help="where the nodes have their files meanwhile")
     given = parser.parse_args(arguments)
     modes = [one for one in given.modes.split(",") if one]
@@ -106,13 +107,13 @@ def run(
     sizes: Sequence[int],
     plot: Path | None,
     data: Path = BUILD,
-    session_ms: int = SESSION_MS,
+    session_ms: int | None = None,
 ) -> Iterator[str]:
     """Lines for whoever waits, then the table, and a picture if somebody wants one."""
     found: list[Measured] = []
     for size in sizes:
         for mode in modes:
-            for one in measure(mode, size, data, session_ms):
+            for one in measure(mode, size, data, session_ms or _session_ms(size)):
                 found.append(one)
                 yield str(one)
     yield ""
@@ -123,7 +124,11 @@ def run(
         yield f"\nthe picture is {plot}"
 
 
-def measure(mode: str, size: int, where: Path = BUILD, session_ms: int = SESSION_MS) -> Iterator[Measured]:
+def _session_ms(size: int) -> int:
+    return max(SESSION_MS, round(size * SESSION_MS_PER_PARTITION))
+
+
+def measure(mode: str, size: int, where: Path, session_ms: int) -> Iterator[Measured]:
     """All events, on a cluster of its own."""
     where.mkdir(parents=True, exist_ok=True)
     data = Path(tempfile.mkdtemp(prefix="bench-failover-", dir=where))

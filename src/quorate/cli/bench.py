@@ -30,7 +30,10 @@ def bench(
     ] = None,
     plot: Annotated[Path | None, typer.Option(help="Of failover: where the picture goes (SVG).")] = None,
     session_ms: Annotated[
-        int | None, typer.Option(help="Of failover: how long a broker's session lasts.")
+        int | None,
+        typer.Option(
+            help="Of failover: how long a broker's session lasts; if not given, longer with many partitions."
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Of failover: where the nodes have their files meanwhile.")

@@ -329,7 +329,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Answers what is waiting, as far as that is possible now."""
-        waiting, limits = self._waiting, self._limits
+        waiting, limits, out, reader = self._waiting, self._limits, self._out, self._reader
         served = 0
         while (
             waiting
@@ -345,27 +345,29 @@ class Conversation(asyncio.BufferedProtocol):
                 break
             if self._queued_at:
                 self._note_queued()
-            served += self._begin(*waiting.popleft())
-            if self._out.size_bytes >= limits.write_buffer_high_bytes:
+            buffer, begin, end = waiting.popleft()
+            served += self._begin(buffer, begin, end)
+            if out.size_bytes >= limits.write_buffer_high_bytes:
                 self._flush()
         self._counters.requests += served
-        self._flush()
+        if out.size_bytes:
+            self._flush()
         if self._running is None and not waiting and not self._is_closing:
-            if self._reader.refusal is not None:
-                self._refuse(str(self._reader.refusal))
+            if reader.refusal is not None:
+                self._refuse(str(reader.refusal))
             elif self._is_last:
                 self._close()
         if waiting:
             while len(self._queued_at) < len(waiting):
                 self._queued_at.append(self._loop.time())
-        if waiting or not self._is_reading or self._reader.refusal is not None:
+        if waiting or not self._is_reading or reader.refusal is not None:
             self._regulate()
         if (
             self.held_bytes
             or self._is_heavy
             or waiting
             or self._running_bytes > SLACK_BYTES
-            or self._reader.held_bytes > SLACK_BYTES
+            or reader.held_bytes > SLACK_BYTES
         ):
             self._account()
 
@@ -399,7 +401,7 @@ class Conversation(asyncio.BufferedProtocol):
             if served is None:
                 self._not_served(buffer, begin, end)
                 return 1
-            header, request = request_in(buffer, begin, end)
+            header, request = request_in(route_id, buffer, begin, end)
         except ProtocolError as error:
             self._refuse(str(error))
             return 1
@@ -450,7 +452,7 @@ class Conversation(asyncio.BufferedProtocol):
             if end - begin < _SIZE_BYTES or _ROUTE_ID.unpack_from(buffer, begin)[0] != route_id:
                 break
             try:
-                header, request = request_in(buffer, begin, end)
+                header, request = request_in(route_id, buffer, begin, end)
             except Exception:
                 break
             if header.client_id != client_id or not takes(header, request):

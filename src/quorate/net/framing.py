@@ -28,8 +28,9 @@ from quorate.net.file_sending import BUFFERS, is_range
 from quorate.protocol.api import request_class
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.codec import decode_prefix
+from quorate.protocol.decoder import FAILURES as DECODING_FAILURES
 from quorate.protocol.errors import ProtocolError
-from quorate.protocol.frame import decode_request, decode_request_header
+from quorate.protocol.frame import decode_request_header, request_decoder, request_decoders
 from quorate.protocol.message import Request
 from quorate.protocol.types import Buffer
 
@@ -240,15 +241,16 @@ class FrameReader:
         return min(self._frame_bytes, max(self._at_once_bytes, 2 * self._filled))
 
 
-def request_in(buffer: bytearray, begin: int, end: int) -> tuple[RequestHeader, Request]:
-    """The request in a frame. Whatever follows it is ignored, as in Kafka.
+def request_in(route_id: int, buffer: bytearray, begin: int, end: int) -> tuple[RequestHeader, Request]:
+    """The request in a frame, which begins with its route id. Whatever follows it is ignored, as in Kafka.
 
     Clients depend on that: librdkafka sends three bytes too many when it asks for the metadata of all topics
     (its issue 5049).
     """
+    decode = request_decoders.get(route_id) or request_decoder(route_id)
     try:
-        return decode_request(buffer, begin, end)
-    except ProtocolError:
+        return decode(buffer, begin, end)
+    except DECODING_FAILURES:
         header, position = decode_request_header(buffer, begin, end)
         cls = request_class(header.request_api_key)
         request, _ = decode_prefix(cls, header.request_api_version, buffer, position, end)
@@ -268,9 +270,6 @@ def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:
 
     All of them are buffers. Large ones stay what they are; nobody may change them after this.
     """
-    if len(parts) == 1:
-        transport.write(parts[0])  # type: ignore[arg-type]
-        return
     writes = cast("list[Buffer]", joined(parts))
     if len(writes) == 1:
         transport.write(writes[0])

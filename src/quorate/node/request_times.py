@@ -31,6 +31,8 @@ __all__ = ["BOUNDS_MS", "Durations", "Note", "RequestMeters", "RequestTimes", "S
 
 BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
+_SHORT_MS: Final = BOUNDS_MS[0]
+
 _NETWORK: Final = "kafka_network_requestmetrics_"
 
 # Is told of a request that was answered, with its answer.
@@ -195,7 +197,8 @@ def _measured(
     note: Note | None,
     settle: Settle | None,
 ) -> Handler:
-    observe_at_once = times.at_once.observe
+    at_once = times.at_once
+    at_once_counts = at_once.counts
 
     def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
         count.requests += 1
@@ -207,8 +210,11 @@ def _measured(
             if waited_ms:
                 times.waited_ms = 0.0
                 times.observe(waited_ms, local_ms, 0.0)
+            elif local_ms <= _SHORT_MS:  # `observe`, without a search
+                at_once_counts[0] += 1
+                at_once.total_ms += local_ms
             else:
-                observe_at_once(local_ms)
+                at_once.observe(local_ms)
             if note is not None:
                 note(header, request, answer)
             if settle is not None:

@@ -80,7 +80,9 @@ class _Source:
         if self.parts:
             arguments.append("parts")
             self.line("return out")
-        header = [f"def encode({', '.join(arguments)}):", "    add = out.append"]
+        header = [f"def encode({', '.join(arguments)}):"]
+        if any("add(" in line for line in self.out.lines):
+            header.append("    add = out.append")
         name = "+".join(f"{part.struct.__name__} v{part.version}" for part in layouts)
         encoder: Encoder = self.out.compile("encode", header, f"encoder of {name}")
         return encoder
@@ -92,11 +94,13 @@ class _Source:
 
     def flush(self) -> None:
         """Writes the fixed-size values that have gathered, in one call."""
-        if self.run:
+        if self.run == [("0", "B")]:
+            self.line("add(0)")
+        elif self.run:
             code = ">" + "".join(code for _, code in self.run)
             writer = self.constant("pack", struct.Struct(code).pack, ("pack", code))
             self.line(f"out += {writer}({', '.join(expression for expression, _ in self.run)})")
-            self.run = []
+        self.run = []
 
     # Structs
 
@@ -123,13 +127,15 @@ class _Source:
         return f"{expression} != {self.literal(default)}"
 
     def tagged(self, part: Layout, variable: str) -> None:
-        self.flush()
+        run, self.run = self.run, []
         reserved = part.foreign_tags.union(each.tag or 0 for each in part.tagged)
         reserved_name = self.constant("R", reserved, ("reserved", reserved))
         unknown, tags, whole = f"{variable}.__unknown_tags__", self.fresh("t"), self.fresh("o")
         conditions = {each.name: self.tag_is_set(each, f"{variable}.{each.name}") for each in part.tagged}
         self.line(f"if {' or '.join([unknown, *(f'({one})' for one in conditions.values())])}:")
         self.out.indent += 1
+        self.run = list(run)
+        self.flush()
         self.line(f"{tags} = {{}}; {whole} = out")
         for each in part.tagged:
             self.line(f"if {conditions[each.name]}:")
@@ -142,7 +148,11 @@ class _Source:
         self.line(f"out = {whole}; add = out.append")
         self.line(f"put_tags(out, {tags}, {unknown}, {reserved_name})")
         self.out.indent -= 1
-        self.line("else: add(0)")
+        self.line("else:")
+        self.out.indent += 1
+        self.run = [*run, ("0", "B")]  # no tags, which is nearly always so: one more byte of the run
+        self.flush()
+        self.out.indent -= 1
 
     def tag_is_set(self, each: FieldLayout, expression: str) -> str:
         """A tagged field travels only when it differs from its default."""

@@ -5,13 +5,13 @@ the plain ones (v1, v0). Two exceptions. The response to ApiVersions always has 
 that asked in a version we do not know must be able to read the answer. ControlledShutdown v0 is older than
 client ids, and has request header v0.
 
-Header and body are decoded by one compiled function, chosen by the first four bytes of the frame.
+Header and body are decoded by one compiled function.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from functools import cache
 from typing import Final
 
@@ -42,6 +42,8 @@ __all__ = [
     "encode_response",
     "encode_response_parts",
     "open_envelope",
+    "request_decoder",
+    "request_decoders",
     "request_header_version",
     "response_header_version",
 ]
@@ -74,15 +76,22 @@ def decode_request(
     A key or version that nobody knows is a `ProtocolError` with code UNSUPPORTED_VERSION.
     """
     stop = len(buffer) if end is None else end
-    begin = bytes(buffer[position : position + 4])
-    decode = (_view_decoders if buffer.__class__ is memoryview else _decoders).get(begin)
-    if decode is None:
-        decode = _new_decoder(begin, buffer)
+    sequence = _request_sequence(*_key_and_version(bytes(buffer[position : position + 4])))
     try:
-        header, request = decode(buffer, position, stop)
+        header, request = decoder_of(sequence, buffer)(buffer, position, stop)
     except decoder.FAILURES as error:
-        raise explain_decoding(_sequence(begin), buffer, position, stop) from error
+        raise explain_decoding(sequence, buffer, position, stop) from error
     return header, request
+
+
+def request_decoder(route_id: int) -> Decoder:
+    """The compiled decoder of a request that begins with these four bytes, read as one unsigned integer: its
+    key and version. It decodes bytes and bytearrays, and fails in its own way (`decoder.FAILURES`); then
+    `decode_request` says why."""
+    made = request_decoders[route_id] = decoder_of(
+        _request_sequence(*_key_and_version(route_id.to_bytes(4, "big"))), b""
+    )
+    return made
 
 
 def decode_request_header(
@@ -142,18 +151,16 @@ def encode_response(response: Response, version: int, correlation_id: int) -> by
 
 def encode_response_parts(response: Response, version: int, correlation_id: int) -> list[Sized]:
     """A frame, size included, as a list of parts: large record sets stand in it as they are."""
-    encode = _response_encoders.get((response.__class__, version))
-    if encode is None:
-        encode = part_encoder_of(_response_sequence(response.__key__, version))
-        _response_encoders[response.__class__, version] = encode
-    header = ResponseHeader(correlation_id=correlation_id)
-    out = bytearray(_NO_SIZE)
+    encoder_and_head = _response_encoders.get((response.__class__, version))
+    if encoder_and_head is None:
+        encoder_and_head = _new_response_encoder(response, version)
+    encode, head = encoder_and_head
+    out = bytearray(head(0, correlation_id))
     parts: list[Sized] = []
     try:
-        parts.append(encode(header, response, out, parts))
+        parts.append(encode(response, out, parts))
     except encoder.FAILURES as error:
-        sequence = _response_sequence(response.__key__, version)
-        raise explain_encoding(sequence, (header, response)) from error
+        raise explain_encoding(((response.__class__, version),), (response,)) from error
     SIZE.pack_into(out, 0, (len(out) if len(parts) == 1 else sum(map(len, parts))) - 4)
     return parts
 
@@ -167,20 +174,18 @@ def open_envelope(envelope: EnvelopeRequest) -> tuple[RequestHeader, Request]:
     return decode_request(data)
 
 
-_response_encoders: dict[tuple[type[Response], int], encoder.Encoder] = {}
-# By the first four bytes of a request, its key and version.
-_decoders: dict[bytes, Decoder] = {}
-_view_decoders: dict[bytes, Decoder] = {}
+# The encoder of a response, and what packs what stands before it: the size and the header.
+_response_encoders: dict[tuple[type[Response], int], tuple[encoder.Encoder, Callable[..., bytes]]] = {}
+_HEADS: Final = {0: struct.Struct(">ii").pack, 1: struct.Struct(">iix").pack}
+request_decoders: dict[int, Decoder] = {}
+"""What `request_decoder` has made."""
 
 
-def _new_decoder(begin: bytes, buffer: Buffer) -> Decoder:
-    decoders = _view_decoders if buffer.__class__ is memoryview else _decoders
-    made = decoders[begin] = decoder_of(_sequence(begin), buffer)
+def _new_response_encoder(response: Response, version: int) -> tuple[encoder.Encoder, Callable[..., bytes]]:
+    cls = response.__class__
+    head = _HEADS[response_header_version(response.__key__, version)]
+    made = _response_encoders[cls, version] = part_encoder_of(((cls, version),)), head
     return made
-
-
-def _sequence(begin: bytes) -> Sequence:
-    return _request_sequence(*_key_and_version(begin))
 
 
 def _key_and_version(begin: bytes) -> tuple[int, int]:

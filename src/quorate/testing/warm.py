@@ -104,7 +104,7 @@ def _compile(key: int, version: int) -> None:
     answered = (ResponseHeader, response_header_version(key, version)), (response, version)
     codec.encoder_of(asked)
     codec.decoder_of(asked, b"")
-    codec.part_encoder_of(answered)
+    codec.part_encoder_of(((response, version),))
     codec.decoder_of(answered, b"")
     for one in (RequestHeader, ResponseHeader, request, response):
         _write_constructors(one)
