@@ -15,6 +15,7 @@ So what only one of these ways could accept is never accepted, and what is wrong
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import Final, NamedTuple, TypeAlias
@@ -165,6 +166,13 @@ class _Line(NamedTuple):
     lengths: tuple[int, ...]  # the bytes that say how long it and its fields are, and that it has no headers
     has_key: bool
     size_bytes: int
+    said: bytes  # what stands in those bytes
+
+
+# Programs send records of the same shape again and again: by the first bytes of one, and those of its offset.
+_lines: dict[tuple[bytes, int], _Line] = {}
+_LINES_MAX: Final = 256
+_LINE_KEY_BYTES: Final = 3
 
 
 def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
@@ -173,11 +181,12 @@ def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
     times: list[_Int64s] = []
     without_key: list[range] = []
     while number < count:
-        line = _line_at(data, position)
+        size = bisect_right(_OFFSET_BYTES_CHANGE_AT, number)
+        line = _line_at(data, position, size + 1)
         if line is None:
             return None
         size_bytes = line.size_bytes
-        lines_max = next(limit for limit in _OFFSET_BYTES_CHANGE_AT if number < limit) - number
+        lines_max = _OFFSET_BYTES_CHANGE_AT[size] - number
         lines = min(count - number, lines_max, (len(data) - position) // size_bytes)
         for column in line.lengths:
             found = column_of(slice(position + column, position + lines * size_bytes, size_bytes))
@@ -222,8 +231,28 @@ def _columns_of(data: Buffer) -> Callable[[slice], bytes]:
     return lambda where: raw[where].tobytes()
 
 
-def _line_at(data: Buffer, begin: int) -> _Line | None:
-    """The record at a position; None if it has headers."""
+def _line_at(data: Buffer, begin: int, offset_bytes: int) -> _Line | None:
+    """The record at a position; None if it has headers, or an offset of another size. If what says its
+    lengths stands where it stood in one before, and is the same, then so is all else: what is between are
+    a time and an offset, and the size of the latter is known."""
+    key = bytes(data[begin : begin + _LINE_KEY_BYTES]), offset_bytes
+    line = _lines.get(key)
+    if (
+        line is not None
+        and begin + line.size_bytes <= len(data)
+        and bytes([data[begin + at] for at in line.lengths]) == line.said
+    ):
+        return line
+    line = _new_line_at(data, begin)
+    if line is None or len(line.offset) != offset_bytes:
+        return None
+    if len(_lines) >= _LINES_MAX:
+        _lines.clear()
+    _lines[key] = line
+    return line
+
+
+def _new_line_at(data: Buffer, begin: int) -> _Line | None:
     doubled, start = _read_length(data, begin)
     size_bytes = start - begin + (doubled >> 1)
     _, offset_at = read_uvarint(data, start + 1)
@@ -242,6 +271,7 @@ def _line_at(data: Buffer, begin: int) -> _Line | None:
         tuple([position - begin for position in lengths]),
         has_key,
         size_bytes,
+        bytes([data[position] for position in lengths]),
     )
 
 

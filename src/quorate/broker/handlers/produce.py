@@ -55,7 +55,7 @@ class _Batch:
         self.error: ApiError | None = None
         self.malformed: ApiError | None = None
         self.is_transactional = False
-        self.data = memoryview(b"" if records is None else records)
+        self.data = records if records.__class__ is memoryview else memoryview(records or b"")
         try:
             self.is_transactional = check_form(self.data, version)
         except ApiError as error:
@@ -167,8 +167,13 @@ class ProduceHandler:
         self, context: RequestContext, transactional_id: str | None, topics: list[_Topic]
     ) -> ApiError | None:
         """Why nothing of the request is taken, if a transaction is in it that is not the asker's."""
-        if not any(batch.is_transactional for topic in topics for batch in topic.batches):
-            return None
+        for topic in topics:
+            for batch in topic.batches:
+                if batch.is_transactional:
+                    return self._foreign_transaction(context, transactional_id)
+        return None
+
+    def _foreign_transaction(self, context: RequestContext, transactional_id: str | None) -> ApiError | None:
         if transactional_id is not None and self._broker.authorize(
             context, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id
         ):
@@ -214,23 +219,30 @@ class ProduceHandler:
 
     def _append(self, batches: list[_Batch]) -> None:
         """Appends all batches, in one write for each partition, and notes what became of them."""
+        if len(batches) == 1:
+            self._append_to(batches[0].partition, batches)
+            return
         by_partition: dict[Partition | None, list[_Batch]] = {}
         for batch in batches:
             by_partition.setdefault(batch.partition, []).append(batch)
         for partition, some in by_partition.items():
-            assert partition is not None
-            failure: StorageError | None = None
-            outcomes = _outcomes(partition, [batch.data for batch in some])
-            for batch, outcome in zip(some, outcomes, strict=True):
-                if isinstance(outcome, Appended):
-                    batch.appended = outcome
-                elif isinstance(outcome, ApiError):
-                    batch.error = outcome
-                else:
-                    batch.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(outcome))
-                    failure = outcome
-            if failure is not None:
-                self._broker.replicas.offline(partition, failure)
+            self._append_to(partition, some)
+
+    def _append_to(self, partition: Partition | None, batches: list[_Batch]) -> None:
+        assert partition is not None
+        failure: StorageError | None = None
+        outcomes = _outcomes(partition, [batch.data for batch in batches])
+        for batch, outcome in zip(batches, outcomes, strict=True):
+            if outcome.__class__ is Appended:
+                batch.appended = outcome
+            elif isinstance(outcome, ApiError):
+                batch.error = outcome
+            else:
+                assert isinstance(outcome, StorageError)
+                batch.error = ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(outcome))
+                failure = outcome
+        if failure is not None:
+            self._broker.replicas.offline(partition, failure)
 
     def _find(self, topic: _Topic, batch: _Batch) -> ApiError | None:
         """Finds our replica; says if there is none, unless there is no such partition at all."""
