@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from quorate.coordinator.topics_view import Topic
+from quorate.metadata.distinct_ids import distinct
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.touched import Touched
 from quorate.protocol.types import Uuid
@@ -18,6 +19,7 @@ class GroupTopics:
     def __init__(self, image: ClusterImage) -> None:
         self._image = image
         self._made: dict[Uuid, Topic] = {}
+        self._racks_seen = _racks_of_brokers(image)
         self.version = 0
 
     def by_name(self, name: str) -> Topic | None:
@@ -42,6 +44,7 @@ class GroupTopics:
         names = {*self._image.topics.by_name, *image.topics.by_name}
         self._image = image
         self._made.clear()
+        self._racks_seen = _racks_of_brokers(image)
         self.version += 1
         return sorted(names)
 
@@ -53,11 +56,20 @@ class GroupTopics:
         names = {*touched.topics_added.values(), *touched.topics_removed.values()}
         for topic_id in touched.topics_removed:
             self._made.pop(topic_id, None)
-        if touched.brokers:
-            names.update(map(self._compare, list(self._made)))
-        elif self._made and touched.has_partitions:
-            names.update(map(self._compare, {one for one, _ in touched.partitions()}))
+        names.update(map(self._compare, self._suspects(touched)))
         return sorted(names - {""})
+
+    def _suspects(self, touched: Touched) -> list[Uuid]:
+        """Topics that could be different: those with partitions that have changed; or all of them, if brokers
+        are in other racks. A broker that is fenced is in the same rack as before."""
+        if touched.brokers and (racks := _racks_of_brokers(self._image)) != self._racks_seen:
+            self._racks_seen = racks
+            return list(self._made)
+        if not self._made or not touched.has_partitions:
+            return []
+        topic_ids, _ = touched.partition_columns()
+        first, _ = distinct(topic_ids)
+        return [Uuid(one.tobytes()) for one in topic_ids[first]]
 
     def _compare(self, topic_id: Uuid) -> str:
         """The name of a topic that is not what it was when somebody asked for it, which is forgotten."""
@@ -74,7 +86,11 @@ class GroupTopics:
         """For each partition the racks of its replicas, as far as they have one."""
         brokers = self._image.brokers
         found = []
-        for _, partition in self._image.partitions.of(slot):
-            racks = {brokers[one].rack for one in partition.replicas if one in brokers}
+        for replicas in self._image.partitions.replicas_of(slot):
+            racks = {brokers[one].rack for one in replicas if one in brokers}
             found.append(tuple(sorted(rack for rack in racks if rack is not None)))
         return found
+
+
+def _racks_of_brokers(image: ClusterImage) -> dict[int, str | None]:
+    return {broker.id: broker.rack for broker in image.brokers.values()}

@@ -93,7 +93,7 @@ class Groups:
                 self._configure(hosted.shard, group_id)
         if not changed:
             return
-        gone = [name for name in changed if self.topics.by_name(name) is None]
+        gone = [name for name in changed if name not in image.topics.by_name]
         for hosted in self.shards.all_active():
             hosted.shard.topics_changed(self.topics, changed)
             if gone:

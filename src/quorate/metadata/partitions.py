@@ -223,6 +223,15 @@ class PartitionTable:
             if partition is not None:
                 yield partition_id, partition
 
+    def replicas_of(self, topic: int) -> list[list[int]]:
+        """The replicas of a topic's partitions, in their order; -1 where there are fewer than elsewhere."""
+        run = self.runs.get(topic)
+        if run is None:
+            return []
+        block, rows = self.blocks[run.width], slice(run.start, run.start + run.count)
+        found: list[list[int]] = block.replicas[rows][block.topic[rows] >= 0].tolist()
+        return found
+
     def count_of(self, topic: int) -> int:
         run = self.runs.get(topic)
         return 0 if run is None else run.count
