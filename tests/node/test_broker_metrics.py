@@ -1,18 +1,23 @@
 """The metrics of a broker: what is counted around its handlers, and what a scraper reads."""
 
 import asyncio
+from dataclasses import replace
+from random import Random
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from broker.serving import Serving, a_batch, fetch, in_loop, produce, wanted
+from broker.serving import Serving, a_batch, fetch, in_loop, produce, topic_id, wanted
 from node.one_node import OneNode
-from quorate.broker.control_plane import IsrAnswer
+from quorate.broker.control_plane import Changes, IsrAnswer
 from quorate.broker.leadership import Proposal
+from quorate.broker.standing import Standings
 from quorate.client.admin import Admin, NewTopic
 from quorate.client.cluster import Cluster
 from quorate.client.producer import Producer
+from quorate.metadata.image import ClusterImage
 from quorate.net.routes import NO_RESPONSE, RequestContext, Route, RouteTable, Series, route_id
+from quorate.node.admin_view import ReplicaCounts
 from quorate.node.broker_metrics import TOPICS_MAX, CountedControlPlane, IsrCounts, Traffic, count_replicas
 from quorate.node.metrics import NodeMetrics
 from quorate.node.request_times import RequestMeters
@@ -281,17 +286,80 @@ async def test_replicas_are_counted_by_how_they_are(tmp_path):
     await serving.topic("followed", replicas=(2, 1), leader=2)
     await serving.topic("broken", replicas=(1,))
     serving.partition("broken").stop(ErrorCode.KAFKA_STORAGE_ERROR, "a test")
-    counts = count_replicas(serving.replicas, serving.image, 1)
+    counts = count_replicas(serving.replicas.standings, serving.image, 1)
     assert (counts.partitions, counts.led, counts.offline) == (5, 3, 1)
     assert (counts.under_replicated, counts.under_min_isr, counts.at_min_isr) == (2, 1, 1)
     await serving.close()
 
 
 @in_loop
+async def test_replicas_are_counted_as_if_one_went_through_them_whatever_happens(tmp_path):
+    serving = Serving(tmp_path)
+    chance = Random(7)
+    for number in range(6):
+        await serving.topic(f"t{number}", replicas=(1, 2, 3), min_insync_replicas=2)
+    for epoch in range(1, 200):
+        name = f"t{chance.randrange(6)}"
+        partition = serving.replicas.named(name, 0)
+        await chance.choice((_assigned, _granted, _configured, _removed, _failed))(
+            serving, name, partition, epoch, chance
+        )
+        counts = count_replicas(serving.replicas.standings, ClusterImage(), 1)
+        assert counts == _gone_through(serving.replicas)
+    await serving.close()
+
+
+async def _assigned(serving, name, partition, epoch, chance):
+    replicas = chance.choice(((1, 2, 3), (1, 2), (1,)))
+    isr = (1, *replicas[1 : chance.randint(1, len(replicas))])
+    goes_on = partition is not None and partition.leading is not None and chance.random() < 0.5
+    await serving.assign(
+        name,
+        replicas=replicas,
+        isr=isr,
+        leader=1 if goes_on else chance.choice(isr),
+        leader_epoch=partition.leader_epoch if goes_on else epoch,
+        partition_epoch=epoch,
+    )
+
+
+async def _granted(_serving, _name, partition, epoch, chance):
+    if partition is not None:
+        partition.isr_answered(chance.choice(((1,), (1, 2))), epoch, is_recovering=False)
+
+
+async def _configured(_serving, _name, partition, _epoch, chance):
+    if partition is not None:
+        partition.configure(replace(partition.config, min_isr=chance.randint(1, 3)))
+
+
+async def _removed(serving, name, _partition, _epoch, chance):
+    if chance.random() < 0.3:
+        await serving.replicas.apply(Changes(serving.image, removed=[(topic_id(name), 0)]))
+
+
+async def _failed(_serving, _name, partition, _epoch, chance):
+    if partition is not None and chance.random() < 0.2:
+        partition.stop(ErrorCode.KAFKA_STORAGE_ERROR, "a test")
+
+
+def _gone_through(replicas):
+    led = [(one.leading, one.min_isr) for one in replicas if one.leading is not None]
+    return ReplicaCounts(
+        partitions=len(replicas),
+        led=len(led),
+        offline=sum(one.failure is not None for one in replicas),
+        under_replicated=sum(len(leading.isr) < len(leading.replicas) for leading, _ in led),
+        under_min_isr=sum(len(leading.isr) < min_isr for leading, min_isr in led),
+        at_min_isr=sum(len(leading.isr) == min_isr for leading, min_isr in led),
+    )
+
+
+@in_loop
 async def test_a_replica_that_could_not_be_opened_is_offline(tmp_path):
     serving = Serving(tmp_path)
     await serving.topic("there")
-    assert count_replicas([], serving.image, 1).offline == 1
+    assert count_replicas(Standings(), serving.image, 1).offline == 1
     await serving.close()
 
 

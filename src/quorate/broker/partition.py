@@ -14,12 +14,15 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import field
 from typing import Final, Protocol
 
+from quorate.broker import standing
 from quorate.broker.admission import Admit, admit
 from quorate.broker.fetch_sessions import Wanted
 from quorate.broker.leadership import Leadership, Proposal
 from quorate.broker.resting import Resting
+from quorate.broker.standing import Standing, Standings
 from quorate.broker.topic_config import TopicConfig
 from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
 from quorate.controller.proposals import TopicPartition
@@ -56,6 +59,7 @@ class Surroundings:
     admit: Admit = admit  # what is demanded of produced batches
     producer_expiration_ms: Callable[[], int] = lambda: 86_400_000
     """After how long without a batch a producer is forgotten, as it is set now."""
+    standings: Standings = field(default_factory=Standings)  # of all of them
 
 
 class Watcher(Protocol):
@@ -103,6 +107,8 @@ class Partition:
         self._cuts: set[asyncio.Task[None]] = set()  # under way, or about to be
         self._high_watermark = max(log.start_offset, min(high_watermark, log.end_offset))
         log.replicated_to(self._high_watermark)
+        self._standing: Standing | None = None  # as it is counted
+        self._count()
 
     # Roles
 
@@ -115,6 +121,7 @@ class Partition:
         if not is_new:
             assert self.leading is not None
             self.leading.update(state)
+            self._count()
             self.resting.stir()
             self._advance(self.leading)
             self._tell_starts()
@@ -125,6 +132,7 @@ class Partition:
         self.leading = Leadership.begin(
             self.broker_id, state, self.log.end_offset, high_watermark, self._around.now_ms()
         )
+        self._count()
         # Producers go on waiting if it led before: nothing was cut, so what they wait for is still there.
         self._end_data_waits()
         self._advance(self.leading)
@@ -137,6 +145,7 @@ class Partition:
         is_new = state.leader_epoch > self.leader_epoch or self.leading is not None
         self._take(state)
         self._resign()
+        self._count()
         if is_new:
             self._commits.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
             self._starts.fail(ErrorCode.NOT_LEADER_OR_FOLLOWER)
@@ -147,9 +156,15 @@ class Partition:
         """Takes part in nothing any more: it moves away, is deleted, or its disk has failed."""
         self._resign()
         self.failure = reason or self.failure
+        self._count()
         self._commits.fail(error)
         self._starts.fail(error)
         self._end_data_waits()
+
+    def remove(self) -> None:
+        """Takes part in nothing any more, and is no replica of this broker."""
+        self.stop()
+        self._stand(None)
 
     def _take(self, state: PartitionState) -> None:
         self.leader_id = state.leader
@@ -163,6 +178,19 @@ class Partition:
             self.leading = None
             if self.watcher is not None:
                 self.watcher.resigned()
+
+    def _count(self) -> None:
+        """Has to be called whenever something changes that is counted."""
+        if self.leading is not None:
+            in_sync, replicas = len(self.leading.isr), len(self.leading.replicas)
+            self._stand(standing.leading(in_sync, replicas, self.min_isr))
+        else:
+            self._stand(standing.FOLLOWING if self.failure is None else standing.FAILED)
+
+    def _stand(self, now: Standing | None) -> None:
+        if now is not self._standing:
+            self._around.standings.change(self._standing, now)
+            self._standing = now
 
     def _end_data_waits(self) -> None:
         self.resting.stir()
@@ -302,6 +330,7 @@ class Partition:
         """The controller has agreed to a proposal; more may be committed now."""
         if self.leading is not None:
             self.leading.accepted(isr, partition_epoch, is_recovering=is_recovering)
+            self._count()
             self.partition_epoch = max(self.partition_epoch, partition_epoch)
             self.resting.stir()
             self._advance(self.leading)
@@ -359,6 +388,7 @@ class Partition:
         """The topic has other settings now."""
         self.config = config
         self.log.configure(config.log)
+        self._count()
         if self.leading is not None:
             self._advance(self.leading)
 

@@ -19,6 +19,7 @@ from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.lanes import in_lanes
 from quorate.broker.partition import Partition, Surroundings, TopicPartition
 from quorate.broker.settings import BrokerSettings
+from quorate.broker.standing import Standings
 from quorate.broker.topic_config import TopicConfig, topic_config
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import MIGRATING, UNASSIGNED
@@ -83,6 +84,10 @@ class Replicas:
 
     def __len__(self) -> int:
         return len(self._by_id)
+
+    @property
+    def standings(self) -> Standings:
+        return self._around.standings
 
     def of_topic(self, topic_id: Uuid, partition_id: int) -> Partition | None:
         return self._by_id.get((topic_id, partition_id))
@@ -160,7 +165,7 @@ class Replicas:
         self._by_name.pop((partition.key.topic, partition_id), None)
         self._saved.pop(partition, None)
         self._fetchers.forget(partition)
-        partition.stop()
+        partition.remove()
         self._logger.info("remove partition=%s", partition.key)
         await partition.settled()
         for let_go in self.before_removal:

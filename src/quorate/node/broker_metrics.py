@@ -7,13 +7,14 @@ How replicas are doing is looked at when somebody asks.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, cast
 
 from quorate.broker.control_plane import ControlPlane, IsrAnswer
 from quorate.broker.leadership import Proposal
-from quorate.broker.partition import Partition, TopicPartition
+from quorate.broker.partition import TopicPartition
 from quorate.broker.replicas import Replicas
+from quorate.broker.standing import Standings
 from quorate.metadata.image import ClusterImage
 from quorate.net.routes import NoResponse
 from quorate.node.admin_view import BrokerView, ReplicaCounts
@@ -136,27 +137,19 @@ class Traffic:
 # Replicas
 
 
-def count_replicas(replicas: Iterable[Partition], image: ClusterImage, broker_id: int) -> ReplicaCounts:
-    """How the replicas of a broker are, one by one; and how many there should be, by the columns."""
-    partitions = led = failed = under_replicated = under_min_isr = at_min_isr = 0
-    for one in replicas:
-        partitions += 1
-        failed += one.failure is not None
-        leading = one.leading
-        if leading is not None:
-            led += 1
-            in_sync, min_isr = len(leading.isr), one.min_isr
-            under_replicated += in_sync < len(leading.replicas)
-            under_min_isr += in_sync < min_isr
-            at_min_isr += in_sync == min_isr
+def count_replicas(standings: Standings, image: ClusterImage, broker_id: int) -> ReplicaCounts:
+    """How the replicas of a broker are, as they have counted themselves; and how many there should be, by the
+    columns."""
+    partitions = standings.count(lambda _: True)
+    failed = standings.count(lambda one: one.is_failed)
     assigned = sum(len(rows.index) for rows in image.partitions.hosted_by(broker_id))
     return ReplicaCounts(
         partitions=partitions,
-        led=led,
+        led=standings.count(lambda one: one.is_led),
         offline=failed + max(0, assigned - partitions),
-        under_replicated=under_replicated,
-        under_min_isr=under_min_isr,
-        at_min_isr=at_min_isr,
+        under_replicated=standings.count(lambda one: one.is_under_replicated),
+        under_min_isr=standings.count(lambda one: one.is_under_min_isr),
+        at_min_isr=standings.count(lambda one: one.is_at_min_isr),
     )
 
 

@@ -28,6 +28,7 @@ from quorate.broker.quotas import Quotas
 from quorate.broker.replicas import Replicas
 from quorate.broker.serving import Broker
 from quorate.broker.settings import BrokerSettings
+from quorate.broker.standing import Standings
 from quorate.broker.throttled_replication import FOLLOWER_RATE, LEADER_RATE, ReplicationThrottle
 from quorate.broker.throttling import Throttling
 from quorate.controller.events import Event
@@ -291,7 +292,8 @@ class BrokerParts:
     # What others ask
 
     def replica_counts(self) -> ReplicaCounts:
-        return count_replicas(self.replicas or (), self._state.image, self.settings.broker_id)
+        standings = Standings() if self.replicas is None else self.replicas.standings
+        return count_replicas(standings, self._state.image, self.settings.broker_id)
 
     def now_ms(self) -> float:
         return asyncio.get_running_loop().time() * 1000
