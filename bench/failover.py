@@ -228,13 +228,11 @@ def _noticing(condition: Callable[[], bool]) -> Iterator[Callable[[], float | No
     is_over = threading.Event()
 
     def look() -> None:
-        took_s = 0.0
-        while not is_over.wait(_pause_s(took_s)):
+        while not is_over.wait(POLL_S):
             began = time.monotonic()
             if condition():
                 found.append(began)
                 return
-            took_s = time.monotonic() - began
 
     thread = threading.Thread(target=look, daemon=True)
     thread.start()
@@ -255,20 +253,11 @@ def _ask(node: ClusterNode, path: str) -> dict[str, Any]:
 
 
 def _wait(condition: Callable[[], bool], what: str) -> None:
-    began = time.monotonic()
-    deadline = began + PATIENCE_S
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        now = time.monotonic()
-        if now > deadline:
+        if time.monotonic() > deadline:
             raise ClusterError(f"waited {PATIENCE_S:g} s for {what}")
-        time.sleep(_pause_s(now - began))
-        began = time.monotonic()
-
-
-def _pause_s(look_s: float) -> float:
-    """Before the next look, if one takes so long: a broker counts its replicas then, and should have most of
-    its time for what is measured."""
-    return max(POLL_S, 2 * look_s)
+        time.sleep(POLL_S)
 
 
 # What there is
