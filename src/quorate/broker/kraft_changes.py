@@ -10,6 +10,7 @@ made for those that are ours, and for no others.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import numpy as np
 
@@ -141,8 +142,21 @@ class _Touched:
 
 
 def _values(image: ClusterImage, rows: Rows) -> Iterator[Partition]:
-    """Partitions as values: the same as asking for one after the other, without a look at every cell."""
+    """Partitions as values: the same as asking for one after the other, without a look at every cell.
+
+    Most have their replicas in common with many others, and share the tuples here: that is quicker.
+    """
     block, index, directory_ids = rows.block, rows.index, image.partitions.directory_ids.ids
+
+    @cache
+    def present(padded: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(one for one in padded if one >= 0)
+
+    @cache
+    def directories_of(numbers: tuple[int, ...], count: int) -> tuple[Uuid, ...]:
+        return tuple(directory_ids[number] for number in numbers[:count])
+
+    chosen_of = cache(chosen)
     columns = (
         getattr(block, name)[index].tolist()
         for name in (
@@ -162,17 +176,17 @@ def _values(image: ClusterImage, rows: Rows) -> Iterator[Partition]:
     for padded, numbers, isr, leader, leader_epoch, epoch, removing, adding, elr, last, recovering in zip(
         *columns, strict=True
     ):
-        replicas = tuple(one for one in padded if one >= 0)
+        replicas = present(tuple(padded))
         yield Partition(
             replicas=replicas,
-            directories=tuple(directory_ids[number] for number in numbers[: len(replicas)]),
-            isr=chosen(replicas, isr),
+            directories=directories_of(tuple(numbers), len(replicas)),
+            isr=chosen_of(replicas, isr),
             leader=leader,
             leader_epoch=leader_epoch,
             partition_epoch=epoch,
-            removing=chosen(replicas, removing) if removing else (),
-            adding=chosen(replicas, adding) if adding else (),
-            elr=chosen(replicas, elr) if elr else (),
+            removing=chosen_of(replicas, removing) if removing else (),
+            adding=chosen_of(replicas, adding) if adding else (),
+            elr=chosen_of(replicas, elr) if elr else (),
             last_known_leader=last,
             is_recovering=recovering,
         )

@@ -59,6 +59,7 @@ class FutureLogs:
         self._shelf = shelf
         self._directories = shelf.directories
         self._paths = {self.absolute(path): path.rstrip("/") for path in paths}
+        self._absolute = {path: name for name, path in self._paths.items()}
         self._replaced: list[_Replaced] = []
         self._has_replaced = asyncio.Event()
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
@@ -80,7 +81,8 @@ class FutureLogs:
         return bool(self._directories.offline)
 
     def path_of(self, log: PartitionLog) -> str:
-        return self.absolute(log.directory.rpartition("/")[0])
+        path = log.directory.rpartition("/")[0]
+        return self._absolute.get(path) or self.absolute(path)
 
     def absolute(self, path: str) -> str:
         """As it is called here."""
