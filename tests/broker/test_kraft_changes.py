@@ -1,5 +1,7 @@
 """Whatever way the metadata takes, a broker has the replicas that the metadata gives it."""
 
+import gc
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +10,7 @@ from hypothesis import strategies as st
 import histories
 from controller_cluster import Cluster, topic_id
 from histories import batches_of, folded, through_snapshot
+from quorate.broker import kraft_changes
 from quorate.broker.control_plane import Changes
 from quorate.broker.kraft_changes import KraftChanges
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
@@ -148,6 +151,13 @@ def test_at_first_everything_of_ours_is_assigned(story):
     assert places(changes) == [("topic-1-0", 1), ("topic-1-2", 3)]
     assert changes.removed == []
     assert not changes.is_configured_all
+
+
+def test_nobody_looks_for_garbage_while_many_values_are_made(story, monkeypatch):
+    looks = []
+    monkeypatch.setattr(kraft_changes, "Partition", lambda **_: looks.append(gc.isenabled()))
+    KraftChanges(ME).everything(story.cluster.image)
+    assert (set(looks), gc.isenabled()) == ({False}, True)
 
 
 def test_what_does_not_concern_us_changes_nothing(story):

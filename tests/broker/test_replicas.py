@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -438,4 +439,28 @@ async def test_what_is_removed_is_not_found_any_more(tmp_path: Path, names: Sequ
         assert waiting.leading is None
     assert len(broker.replicas) == 2 - len(names)
     assert {one.broker_id for one in broker.replicas} <= {BROKER_ID}
+    await broker.close()
+
+
+# Garbage
+
+
+@in_loop
+async def test_nobody_looks_for_garbage_while_replicas_change_their_roles(tmp_path):
+    broker = Broker(tmp_path)
+    await broker.topic("t", replicas=THREE, leader=2)
+    looks = []
+    broker.replicas.when_led = lambda _: looks.append(gc.isenabled())
+    await broker.assign("t", replicas=THREE, leader_epoch=1)
+    assert (looks, gc.isenabled()) == ([False], True)
+    await broker.close()
+
+
+@in_loop
+async def test_garbage_is_looked_for_while_logs_are_opened(tmp_path):
+    broker = Broker(tmp_path)
+    looks = []
+    broker.replicas.when_led = lambda _: looks.append(gc.isenabled())
+    await broker.topic("t", replicas=THREE)
+    assert looks == [True]
     await broker.close()

@@ -16,6 +16,7 @@ import numpy as np
 
 from quorate.broker.control_plane import Assignment, Changes
 from quorate.broker.partition import TopicPartition
+from quorate.garbage import looked_through_later
 from quorate.metadata.diff import diff
 from quorate.metadata.distinct_ids import distinct_values, numbers_of
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
@@ -83,6 +84,7 @@ class KraftChanges:
             ),
         )
 
+    @looked_through_later()
     def _assign(self, image: ClusterImage, groups: list[Rows]) -> list[Assignment]:
         """Everything in some rows is ours."""
         assigned = []

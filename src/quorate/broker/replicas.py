@@ -21,6 +21,7 @@ from quorate.broker.partition import Partition, Surroundings, TopicPartition
 from quorate.broker.settings import BrokerSettings
 from quorate.broker.standing import Standings
 from quorate.broker.topic_config import TopicConfig, topic_config
+from quorate.garbage import looked_through_later
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import MIGRATING, UNASSIGNED
 from quorate.metadata.partitions import Partition as PartitionState
@@ -116,10 +117,11 @@ class Replicas:
             opened.one_more()
 
         if len(missing) < len(assigned):
-            for number, assignment in enumerate(assigned):
-                if (assignment.key.topic_id, assignment.key.partition_id) in self._by_id:
-                    await assign(assignment)
-                await _take_turns(number)
+            with looked_through_later():
+                for number, assignment in enumerate(assigned):
+                    if (assignment.key.topic_id, assignment.key.partition_id) in self._by_id:
+                        await assign(assignment)
+                    await _take_turns(number)
         await in_lanes(
             missing,
             lambda one: self._shelf.path_holding(one.key),
