@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import nullcontext
 from typing import Final, Protocol
 
 from quorate.broker.control_plane import Assignment, Changes
@@ -117,7 +118,7 @@ class Replicas:
             opened.one_more()
 
         if len(missing) < len(assigned):
-            with looked_through_later():
+            with looked_through_later() if len(assigned) > _TURN else nullcontext():
                 for number, assignment in enumerate(assigned):
                     if (assignment.key.topic_id, assignment.key.partition_id) in self._by_id:
                         await assign(assignment)

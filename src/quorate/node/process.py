@@ -33,7 +33,7 @@ _DISK_THREADS = 4
 
 
 # How many more objects there must be before the new ones, those of some rounds, and all are looked through
-# for garbage. What a node has it mostly keeps; to look through all of it takes a second or two with 60,000
+# for garbage. What a node has it mostly keeps; to look through all of it takes some seconds with 60,000
 # replicas: nobody is answered meanwhile. Most garbage is gone without that.
 _LOOKED_THROUGH_AFTER: Final = (5_000, 20, 20)
 
