@@ -446,13 +446,25 @@ async def test_what_is_removed_is_not_found_any_more(tmp_path: Path, names: Sequ
 
 
 @in_loop
-async def test_nobody_looks_for_garbage_while_replicas_change_their_roles(tmp_path):
+async def test_nobody_looks_for_garbage_while_many_replicas_change_their_roles(tmp_path, monkeypatch):
+    monkeypatch.setattr("quorate.broker.replicas._FEW_MAX", 0)  # so that one is many
     broker = Broker(tmp_path)
     await broker.topic("t", replicas=THREE, leader=2)
     looks = []
     broker.replicas.when_led = lambda _: looks.append(gc.isenabled())
     await broker.assign("t", replicas=THREE, leader_epoch=1)
     assert (looks, gc.isenabled()) == ([False], True)
+    await broker.close()
+
+
+@in_loop
+async def test_garbage_is_looked_for_while_a_few_change_theirs(tmp_path):
+    broker = Broker(tmp_path)
+    await broker.topic("t", replicas=THREE, leader=2)
+    looks = []
+    broker.replicas.when_led = lambda _: looks.append(gc.isenabled())
+    await broker.assign("t", replicas=THREE, leader_epoch=1)
+    assert looks == [True]
     await broker.close()
 
 

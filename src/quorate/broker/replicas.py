@@ -34,6 +34,7 @@ from quorate.storage.partition_log import PartitionLog
 __all__ = ["LogShelf", "Replicas"]
 
 _TURN: Final = 200  # replicas that are looked at before others on the loop have their turn
+_FEW_MAX: Final = 1000  # changes at once, for which nobody holds back the garbage collector
 _PROGRESS_MS: Final = 5_000.0  # how often it is said how far opening or closing many logs has come
 
 
@@ -118,7 +119,7 @@ class Replicas:
             opened.one_more()
 
         if len(missing) < len(assigned):
-            with looked_through_later() if len(assigned) > _TURN else nullcontext():
+            with looked_through_later() if len(assigned) > _FEW_MAX else nullcontext():
                 for number, assignment in enumerate(assigned):
                     if (assignment.key.topic_id, assignment.key.partition_id) in self._by_id:
                         await assign(assignment)
