@@ -30,7 +30,7 @@ from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.codec import decode_prefix
 from quorate.protocol.decoder import FAILURES as DECODING_FAILURES
 from quorate.protocol.errors import ProtocolError
-from quorate.protocol.frame import decode_request_header, request_decoder, request_decoders
+from quorate.protocol.frame import decode_request_header, request_decoder
 from quorate.protocol.message import Request
 from quorate.protocol.types import Buffer
 
@@ -247,7 +247,7 @@ def request_in(route_id: int, buffer: bytearray, begin: int, end: int) -> tuple[
     Clients depend on that: librdkafka sends three bytes too many when it asks for the metadata of all topics
     (its issue 5049).
     """
-    decode = request_decoders.get(route_id) or request_decoder(route_id)
+    decode = request_decoder(route_id)
     try:
         return decode(buffer, begin, end)
     except DECODING_FAILURES:

@@ -91,15 +91,14 @@ class Outgoing:
     def put(self, parts: list[Sized]) -> None:
         """Adds an answer. It leaves with the next flush."""
         size_bytes = len(parts[0])
-        if len(parts) > 1:
-            for part in parts[1:]:
-                size_bytes += len(part)
-                if not isinstance(part, BUFFERS):
-                    if not is_range(part):
-                        raise TypeError(
-                            f"a part of the response is a {type(part).__name__}, which cannot be sent"
-                        )
-                    self._has_ranges = True
+        for part in parts[1:]:
+            size_bytes += len(part)
+            if not isinstance(part, BUFFERS):
+                if not is_range(part):
+                    raise TypeError(
+                        f"a part of the response is a {type(part).__name__}, which cannot be sent"
+                    )
+                self._has_ranges = True
         if size_bytes - _SIZE_BYTES > self._limits.response_bytes_max:
             raise ValueError(f"a response of {size_bytes} bytes")
         self._counters.responses += 1
@@ -114,10 +113,8 @@ class Outgoing:
         if not parts or transport is None or transport.is_closing():
             return 0
         self._counters.bytes_sent += size_bytes
-        if self._has_ranges or (self._sender is not None and self._sender.is_busy):
+        if self._has_ranges or self.is_sending:
             self._send(transport, parts)
-        elif len(parts) == 1:
-            transport.write(parts[0])  # type: ignore[arg-type]
         else:
             write_parts(transport, parts)
         return size_bytes

@@ -43,7 +43,6 @@ __all__ = [
     "encode_response_parts",
     "open_envelope",
     "request_decoder",
-    "request_decoders",
     "request_header_version",
     "response_header_version",
 ]
@@ -84,14 +83,12 @@ def decode_request(
     return header, request
 
 
+@cache
 def request_decoder(route_id: int) -> Decoder:
     """The compiled decoder of a request that begins with these four bytes, read as one unsigned integer: its
-    key and version. It decodes bytes and bytearrays, and fails in its own way (`decoder.FAILURES`); then
-    `decode_request` says why."""
-    made = request_decoders[route_id] = decoder_of(
-        _request_sequence(*_key_and_version(route_id.to_bytes(4, "big"))), b""
-    )
-    return made
+    key and version. It decodes bytes and bytearrays. Where it fails in its own way (`decoder.FAILURES`), the
+    other functions say why."""
+    return decoder_of(_request_sequence(*_key_and_version(route_id.to_bytes(4, "big"))), b"")
 
 
 def decode_request_header(
@@ -177,8 +174,6 @@ def open_envelope(envelope: EnvelopeRequest) -> tuple[RequestHeader, Request]:
 # The encoder of a response, and what packs what stands before it: the size and the header.
 _response_encoders: dict[tuple[type[Response], int], tuple[encoder.Encoder, Callable[..., bytes]]] = {}
 _HEADS: Final = {0: struct.Struct(">ii").pack, 1: struct.Struct(">iix").pack}
-request_decoders: dict[int, Decoder] = {}
-"""What `request_decoder` has made."""
 
 
 def _new_response_encoder(response: Response, version: int) -> tuple[encoder.Encoder, Callable[..., bytes]]:
