@@ -8,7 +8,8 @@
 - A frame that a read cut off is carried over to the beginning of the next one, so that a stream of small
   frames is read in large pieces. If the next read does not complete it either, or if it is large, it gets
   a buffer of its own, and reads then take exactly its missing bytes. So every byte is copied at most three
-  times, even if bytes arrive one by one, and the bytes of a large frame go where they stay.
+  times, even if bytes arrive one by one, and the bytes of a large frame go where they stay: after a large
+  one, only a little is read of the next before its size is known.
 
 The memory that a frame lies in belongs to that frame alone and is writable: a record batch may be stamped
 where it is.
@@ -58,7 +59,7 @@ def scratch_buffer(size_bytes: int) -> memoryview:
     return memoryview(mmap(-1, size_bytes))
 
 
-# What is read at once while memory is short.
+# What is read at once while memory is short, and where a large frame is likely to begin.
 SHORT_READ_BYTES: Final = 4 * 1024
 
 # Buffers of frames that are remembered, and what refers to one when nobody has it: the list, a loop, a call.
@@ -115,6 +116,7 @@ class FrameReader:
         "_frame_bytes_max",
         "_scratch",
         "_spares",
+        "_was_large",
         "held_bytes",
         "is_full",
         "is_large",
@@ -140,6 +142,7 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._filled = 0
         self._frame_bytes = 0
+        self._was_large = False  # the last frame did not fit in the scratch buffer
         self.held_bytes = 0  # the memory that an incomplete frame has
         self.is_large = False  # it is one with a buffer of its own
         self.is_full = False
@@ -152,7 +155,7 @@ class FrameReader:
         begin = len(self._carried)
         if begin:
             self._scratch[:begin] = self._carried
-        if self._budget is not None and self._budget.is_short:
+        if self._was_large or (self._budget is not None and self._budget.is_short):
             return self._scratch[begin : begin + SHORT_READ_BYTES]
         return self._scratch[begin:] if begin else self._scratch
 
@@ -161,6 +164,7 @@ class FrameReader:
         assert self.refusal is None
         if self._frame is not None:
             return self._received_into(self._frame, count)
+        self._was_large = False
         scratch, unpack_size = self._scratch, _SIZE.unpack_from
         if not self._carried and _SIZE_BYTES <= count <= self._frame_bytes_max + _SIZE_BYTES:
             (size,) = unpack_size(scratch)
@@ -210,6 +214,7 @@ class FrameReader:
         self._filled += count
         if self._filled == self._frame_bytes:
             self._frame = None
+            self._was_large = self._frame_bytes > len(self._scratch)
             self.held_bytes, self.is_large = 0, False
             return ((frame, 0, self._frame_bytes),)
         if self._filled == len(frame):

@@ -18,7 +18,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from itertools import chain
-from typing import Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,15 +33,19 @@ from quorate.protocol.varint import MalformedError, read_uvarint
 __all__ = ["RecordScan", "scan_records"]
 
 _Int64s: TypeAlias = NDArray[np.int64]
+_Deltas: TypeAlias = NDArray[np.signedinteger[Any]]
 
 # Up to here walking is faster than anything else; and up to there, than anything but tables.
 _ALWAYS_WALKED_MAX: Final = 12
 _WALKED_RECORDS_MAX: Final = 64  # an offset in the batch is one byte
 
-# Shorter tables are not worth it; and of these, arrays are not.
+# Shorter tables are not worth it, nor are many; and of few lines, arrays are not.
 _TABLE_LINES_MIN: Final = 16
+_TABLES_MAX: Final = 16
 _FEW_LINES_MAX: Final = 64
 _COPIED_BYTES_MAX: Final = 64 << 10
+_BEGINNING_BYTES: Final = 16
+_BEGINNING: Final = np.dtype(f"V{_BEGINNING_BYTES}")
 _OFFSET_BYTES_CHANGE_AT: Final = (64, 8192, 1 << 20, 1 << 27)
 
 # Sums of times below these cannot overflow.
@@ -176,29 +180,29 @@ _LINE_KEY_BYTES: Final = 3
 
 
 def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
-    column_of = _columns_of(data)
     count, number, position = header.record_count, 0, 0
-    times: list[_Int64s] = []
+    times: list[_Deltas] = []
     without_key: list[range] = []
     while number < count:
         size = bisect_right(_OFFSET_BYTES_CHANGE_AT, number)
         line = _line_at(data, position, size + 1)
-        if line is None:
+        if line is None or len(times) == _TABLES_MAX:
             return None
         size_bytes = line.size_bytes
         lines_max = _OFFSET_BYTES_CHANGE_AT[size] - number
         lines = min(count - number, lines_max, (len(data) - position) // size_bytes)
-        for column in line.lengths:
-            found = column_of(slice(position + column, position + lines * size_bytes, size_bytes))
+        column_of = _columns_of(data, position, lines, size_bytes)
+        for at in line.lengths:
+            found = column_of(at, lines)
             if found != found[:1] * lines:
                 lines -= len(found.lstrip(found[:1]))
         end = position + lines * size_bytes
         if lines < _TABLE_LINES_MIN and number + lines < min(count, number + lines_max):
             return None
-        offsets = [column_of(slice(position + at, end, size_bytes)) for at in line.offset]
+        offsets = [column_of(at, lines) for at in line.offset]
         if offsets != _offset_columns(number, number + lines):
             return None
-        columns = [column_of(slice(position + at, end, size_bytes)) for at in line.timestamp]
+        columns = [column_of(at, lines) for at in line.timestamp]
         if lines == count <= _FEW_LINES_MAX and end == len(data) and len(columns) == 1:
             few = columns[0]
             return _scan_of_few(few, header, has_key=line.has_key) if few.isascii() else None
@@ -212,8 +216,9 @@ def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
         position = end
     if position != len(data):
         return None
-    timestamps = (times[0] if len(times) == 1 else np.concatenate(times)) + header.base_timestamp
-    return RecordScan(timestamps, int(timestamps.max()), list(chain.from_iterable(without_key)))
+    timestamps = (times[0] if len(times) == 1 else np.concatenate(times)) + np.int64(header.base_timestamp)
+    keyless = range(count) if len(without_key) == len(times) else [*chain.from_iterable(without_key)]
+    return RecordScan(timestamps, int(timestamps.max()), keyless)
 
 
 def _scan_of_few(column: bytes, header: BatchHeader, *, has_key: bool) -> RecordScan:
@@ -223,12 +228,25 @@ def _scan_of_few(column: bytes, header: BatchHeader, *, has_key: bool) -> Record
     return RecordScan(timestamps, max(timestamps), () if has_key else range(len(column)))
 
 
-def _columns_of(data: Buffer) -> Callable[[slice], bytes]:
-    """Every so many bytes of some data. Of little, Python itself takes them out faster, though it copies."""
-    if len(data) <= _COPIED_BYTES_MAX:
-        return bytes(data).__getitem__
+def _columns_of(data: Buffer, begin: int, lines: int, size_bytes: int) -> Callable[[int, int], bytes]:
+    """A function from a place in a line to what stands there in the first so many lines.
+
+    Python itself takes every so many bytes out of a few faster than arrays do. Of more, it is given only the
+    beginnings of the lines, where nearly all is that is asked for, in one piece.
+    """
+    end = begin + lines * size_bytes
+    if end - begin <= _COPIED_BYTES_MAX or end - size_bytes + _BEGINNING_BYTES > len(data):
+        table = bytes(data[begin:end])
+        return lambda at, lines: table[at : lines * size_bytes : size_bytes]
     raw = np.frombuffer(data, np.uint8)
-    return lambda where: raw[where].tobytes()
+    beginnings = np.ndarray((lines,), _BEGINNING, raw, begin, (size_bytes,)).tobytes()
+
+    def column(at: int, lines: int) -> bytes:
+        if at < _BEGINNING_BYTES:
+            return beginnings[at : lines * _BEGINNING_BYTES : _BEGINNING_BYTES]
+        return raw[begin + at : begin + lines * size_bytes : size_bytes].tobytes()
+
+    return column
 
 
 def _line_at(data: Buffer, begin: int, offset_bytes: int) -> _Line | None:
@@ -295,12 +313,14 @@ _WITH_MORE: Final = bytes(range(0x80, 0x100))
 _ONE_BYTE_DELTAS: Final = [(doubled >> 1) ^ -(doubled & 1) for doubled in range(0x80)]
 
 
-def _time_deltas(columns: list[bytes]) -> _Int64s | None:
+def _time_deltas(columns: list[bytes]) -> _Deltas | None:
     """The times of all lines; None if one does not have as many bytes as the others."""
     *firsts, last = columns
     if len(firsts) >= _TIME_DELTA_BYTES_MAX or not last.isascii():
         return None
-    doubled = np.frombuffer(last, np.uint8).astype(np.int64)
+    doubled: _Deltas = np.frombuffer(last, np.int8)
+    if firsts:
+        doubled = doubled.astype(np.int64)
     for column in reversed(firsts):
         if column.translate(None, _WITH_MORE):
             return None
