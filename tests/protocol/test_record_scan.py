@@ -28,7 +28,7 @@ def is_table(batch: bytearray) -> bool:
 
 
 def assert_same(scan: RecordScan, plain: list[Record]) -> None:
-    assert list(scan.timestamps) == [record.timestamp for record in plain]
+    assert list(scan.timestamps()) == [record.timestamp for record in plain]
     assert list(scan.without_key) == [at for at, record in enumerate(plain) if record.key is None]
     if plain:
         assert scan.max_timestamp == max(record.timestamp for record in plain)
@@ -42,7 +42,7 @@ def test_a_scan_says_what_a_leader_must_know(codec: Codec) -> None:
     )
     scan = scan_records(batch, validate(batch))
     assert scan.max_timestamp == 1006
-    assert list(scan.timestamps) == [1000 + i % 7 for i in range(50)]
+    assert list(scan.timestamps()) == [1000 + i % 7 for i in range(50)]
     assert list(scan.without_key) == [3, 13, 23, 33, 43]
 
 
@@ -50,7 +50,7 @@ def test_a_scan_says_what_a_leader_must_know(codec: Codec) -> None:
 def test_a_scan_of_a_batch_without_records() -> None:
     batch = build([], base_offset=3, last_offset=9, max_timestamp=77)
     scan = scan_records(batch, validate(batch))
-    assert (scan.max_timestamp, len(scan.timestamps), len(scan.without_key)) == (77, 0, 0)
+    assert (scan.max_timestamp, len(scan.timestamps()), len(scan.without_key)) == (77, 0, 0)
 
 
 @pytest.mark.usefixtures("any_way")

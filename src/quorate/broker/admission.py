@@ -122,10 +122,11 @@ def _check_records(scan: RecordScan, config: TopicConfig, wall_ms: int) -> None:
     """Wrong times count more than missing keys, where a batch has both."""
     is_newest_wrong = scan.max_timestamp > wall_ms + config.timestamp_after_max_ms
     if not config.has_append_time and (is_newest_wrong or config.timestamp_before_max_ms < _UNBOUNDED_MS):
-        wrong = np.flatnonzero(_are_wrong(np.asarray(scan.timestamps, np.int64), config, wall_ms))
+        timestamps = np.asarray(scan.timestamps(), np.int64)
+        wrong = np.flatnonzero(_are_wrong(timestamps, config, wall_ms))
         if len(wrong):
             some = [int(index) for index in wrong[:RECORD_ERRORS_MAX]]
-            told = [(index, _far_from(int(scan.timestamps[index]), wall_ms)) for index in some]
+            told = [(index, _far_from(int(timestamps[index]), wall_ms)) for index in some]
             raise RefusedRecordsError(ErrorCode.INVALID_TIMESTAMP, told[0][1], told)
     if config.is_compacted and len(scan.without_key):
         told = [(int(index), "it has no key") for index in scan.without_key[:RECORD_ERRORS_MAX]]

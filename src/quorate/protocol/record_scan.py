@@ -1,7 +1,7 @@
 """The one look that a leader takes at the records of a produced batch.
 
-It must find what the plain decoder (`batch.records`) would refuse, and needs to know little else: the times,
-and which records have no key. Nothing is taken out of the batch. There are three ways, each for what it is
+It must find what the plain decoder (`batch.records`) would refuse, and needs to know little else: the newest
+time, and which records have no key. Nothing is taken out of the batch. There are three ways, each for what it is
 fastest at, and each gives up, in favour of the last, where it meets something unusual:
 
 - A few records are walked through, one after the other.
@@ -42,7 +42,7 @@ _WALKED_RECORDS_MAX: Final = 64  # an offset in the batch is one byte
 # Shorter tables are not worth it, nor are many; and of few lines, arrays are not.
 _TABLE_LINES_MIN: Final = 16
 _TABLES_MAX: Final = 16
-_FEW_LINES_MAX: Final = 64
+_FEW_LINES_MAX: Final = 160
 _COPIED_BYTES_MAX: Final = 64 << 10
 _BEGINNING_BYTES: Final = 16
 _BEGINNING: Final = np.dtype(f"V{_BEGINNING_BYTES}")
@@ -56,9 +56,9 @@ _TIME_DELTA_BYTES_MAX: Final = 4
 class RecordScan(NamedTuple):
     """What a leader must know of the records before it appends them."""
 
-    timestamps: Sequence[int] | _Int64s
     max_timestamp: int
     without_key: Sequence[int] | _Int64s  # the places of the records that have none
+    timestamps: Callable[[], Sequence[int] | _Int64s]  # of all, which few topics have to know
 
 
 def scan_records(
@@ -92,7 +92,7 @@ def _read_columns(data: Buffer, buffer: Buffer, header: BatchHeader, limit_bytes
         raise why_malformed(buffer, [header], limit_bytes)
     times = columns.timestamp
     max_timestamp = int(times.max()) if len(times) else header.max_timestamp
-    return RecordScan(times, max_timestamp, np.flatnonzero(columns.key_is_null))
+    return RecordScan(max_timestamp, np.flatnonzero(columns.key_is_null), lambda: times)
 
 
 # A few records
@@ -148,7 +148,7 @@ def _walk(data: Buffer, header: BatchHeader) -> RecordScan | None:
         position = end
     if position != len(data):
         return None
-    return RecordScan(timestamps, max(timestamps, default=header.max_timestamp), without_key)
+    return RecordScan(max(timestamps, default=header.max_timestamp), without_key, lambda: timestamps)
 
 
 def _read_length(data: Buffer, position: int) -> tuple[int, int]:
@@ -181,7 +181,8 @@ _LINE_KEY_BYTES: Final = 3
 
 def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
     count, number, position = header.record_count, 0, 0
-    times: list[_Deltas] = []
+    times: list[list[bytes]] = []
+    newest: list[int] = []
     without_key: list[range] = []
     while number < count:
         size = bisect_right(_OFFSET_BYTES_CHANGE_AT, number)
@@ -203,29 +204,23 @@ def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
         if offsets != _offset_columns(number, number + lines):
             return None
         columns = [column_of(at, lines) for at in line.timestamp]
-        if lines == count <= _FEW_LINES_MAX and end == len(data) and len(columns) == 1:
-            few = columns[0]
-            return _scan_of_few(few, header, has_key=line.has_key) if few.isascii() else None
-        deltas = _time_deltas(columns)
-        if deltas is None:
+        if not _are_varints(columns):
             return None
-        times.append(deltas)
+        times.append(columns)
+        newest.append(_newest_delta(columns))
         if not line.has_key:
             without_key.append(range(number, number + lines))
         number += lines
         position = end
     if position != len(data):
         return None
-    timestamps = (times[0] if len(times) == 1 else np.concatenate(times)) + np.int64(header.base_timestamp)
-    keyless = range(count) if len(without_key) == len(times) else [*chain.from_iterable(without_key)]
-    return RecordScan(timestamps, int(timestamps.max()), keyless)
-
-
-def _scan_of_few(column: bytes, header: BatchHeader, *, has_key: bool) -> RecordScan:
-    """What a table says whose times are one column: of so few lines, without arrays."""
     base_timestamp = header.base_timestamp
-    timestamps = [base_timestamp + _ONE_BYTE_DELTAS[one] for one in column]
-    return RecordScan(timestamps, max(timestamps), () if has_key else range(len(column)))
+    keyless = range(count) if len(without_key) == len(times) else [*chain.from_iterable(without_key)]
+    return RecordScan(
+        base_timestamp + max(newest),
+        keyless,
+        lambda: np.concatenate([_time_deltas(columns) for columns in times]) + np.int64(base_timestamp),
+    )
 
 
 def _columns_of(data: Buffer, begin: int, lines: int, size_bytes: int) -> Callable[[int, int], bytes]:
@@ -310,19 +305,31 @@ _ONE_BYTE_END, _TWO_BYTES_END = _OFFSET_BYTES_CHANGE_AT[:2]
 _ONE_BYTE: Final = _varint_columns(np.arange(0, 2 * _ONE_BYTE_END, 2), 1)
 _TWO_BYTES: Final = _varint_columns(np.arange(0, 2 * _TWO_BYTES_END, 2), 2)
 _WITH_MORE: Final = bytes(range(0x80, 0x100))
-_ONE_BYTE_DELTAS: Final = [(doubled >> 1) ^ -(doubled & 1) for doubled in range(0x80)]
+# One byte of a time, in the order of the times.
+_ONE_BYTE_ORDER: Final = bytes((doubled >> 1 ^ -(doubled & 1)) + 64 for doubled in range(0x80)) + bytes(0x80)
 
 
-def _time_deltas(columns: list[bytes]) -> _Deltas | None:
-    """The times of all lines; None if one does not have as many bytes as the others."""
+def _are_varints(columns: list[bytes]) -> bool:
+    """Whether the numbers of all lines have as many bytes each as there are columns."""
     *firsts, last = columns
-    if len(firsts) >= _TIME_DELTA_BYTES_MAX or not last.isascii():
-        return None
+    return (
+        len(firsts) < _TIME_DELTA_BYTES_MAX
+        and last.isascii()
+        and not any([column.translate(None, _WITH_MORE) for column in firsts])
+    )
+
+
+def _newest_delta(columns: list[bytes]) -> int:
+    if len(columns) == 1 and len(columns[0]) <= _FEW_LINES_MAX:
+        return max(columns[0].translate(_ONE_BYTE_ORDER)) - 64
+    return int(_time_deltas(columns).max())
+
+
+def _time_deltas(columns: list[bytes]) -> _Deltas:
+    *firsts, last = columns
     doubled: _Deltas = np.frombuffer(last, np.int8)
     if firsts:
         doubled = doubled.astype(np.int64)
     for column in reversed(firsts):
-        if column.translate(None, _WITH_MORE):
-            return None
         doubled = doubled << 7 | (np.frombuffer(column, np.uint8) & 0x7F)
     return (doubled >> 1) ^ -(doubled & 1)
