@@ -131,8 +131,12 @@ def _heartbeats(sides: dict[str, Nodes]) -> Iterator[Row | str]:
         for what, frames in ((f"{GROUPS:,} groups", many), (f"one group of {LARGE} members", large)):
             more = best(ROUNDS, *(partial(costs, name, frames[name]) for name in sides))
             yield _against(f"heartbeats per CPU second, {what}", more, 0, _rate)
-            ratio = more[0][0] / found[0][0]
-            yield Row(f"  cost of a heartbeat, {what} / 10 groups", ratio, at_most=FLAT_AT_MOST)
+        (base,), *others = best(
+            ROUNDS, *(partial(costs, "Quorate", one["Quorate"]) for one in (few, many, large))
+        )
+        for what, (cost,) in zip((f"{GROUPS:,} groups", f"one group of {LARGE}"), others, strict=True):
+            note = f"{cost * 1e6:.1f} and {base * 1e6:.1f} us"
+            yield Row(f"cost of a heartbeat, {what} / 10 groups", cost / base, FLAT_AT_MOST, note=note)
 
 
 def _rate(seconds: float) -> str:
