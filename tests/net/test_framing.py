@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.net.framing import FrameReader, SpareFrames, is_sendable, write_parts
+from quorate.net.framing import SHORT_READ_BYTES, FrameReader, SpareFrames, is_sendable, write_parts
 
 FRAME_BYTES_MAX = 5000
 AT_ONCE_BYTES = 200
@@ -91,6 +91,17 @@ def test_a_large_frame_is_read_to_where_it_stays():
     [(memory, begin, end)] = receiving.received(134)
     assert buffer.obj is memory
     assert (begin, end) == (0, 150)
+
+
+def test_only_a_little_is_read_where_a_large_frame_is_likely_to_begin():
+    receiving = reader(scratch_bytes=4 * SHORT_READ_BYTES)
+    receiving._frame_bytes_max = 10 * SHORT_READ_BYTES
+    large = bytes(5 * SHORT_READ_BYTES)
+    assert feed(receiving, stream(large)) == [large]
+    assert len(receiving.buffer()) == SHORT_READ_BYTES
+    assert feed(receiving, stream(large)) == [large]
+    assert feed(receiving, stream(b"small")) == [b"small"]
+    assert len(receiving.buffer()) == 4 * SHORT_READ_BYTES
 
 
 def test_memory_follows_what_has_arrived_not_what_was_announced():

@@ -1,6 +1,7 @@
 """What a leader looks at: every way through a scan comes to what the plain decoder says."""
 
 import random
+from unittest.mock import patch
 
 import pytest
 from drawn_batches import damaged_inside, outcome, sealed
@@ -89,18 +90,28 @@ def test_records_of_one_size_are_tables(
     where=st.integers(0, 10**6),
     bit=st.integers(0, 7),
     goes_on=st.booleans(),
+    value_bytes=st.sampled_from([5, 20]),
+    copied_bytes_max=st.sampled_from([0, 1 << 16]),
 )
 def test_a_bit_in_a_table_is_noticed_as_by_records(
-    count: int, key: bytes | None, step_ms: float, where: int, bit: int, goes_on: bool
+    count: int,
+    key: bytes | None,
+    step_ms: float,
+    where: int,
+    bit: int,
+    goes_on: bool,
+    value_bytes: int,
+    copied_bytes_max: int,
 ) -> None:
-    batch = uniform(count, key, 5, step_ms)
+    batch = uniform(count, key, value_bytes, step_ms)
     if not goes_on:  # among the first, where every byte has its turn
         where %= 40
     batch[61 + where % (len(batch) - 61)] ^= 1 << bit
     batch = sealed(batch)
     header = read_header(batch)
     plain = outcome(lambda: records(batch, header))
-    scan = outcome(lambda: scan_records(batch, header))
+    with patch.object(record_scan, "_COPIED_BYTES_MAX", copied_bytes_max):
+        scan = outcome(lambda: scan_records(batch, header))
     if isinstance(plain, ApiError):
         assert str(scan) == str(plain)
     else:
@@ -119,6 +130,19 @@ def test_a_table_that_ends_early_and_one_that_begins_late() -> None:
     """Offsets of two bytes make the lines longer; so does a value."""
     values = [b"a"] * 100 + [b"bb"] * 100
     batch = build([Record(i, 0, None, value) for i, value in enumerate(values)])
+    assert is_table(batch)
+    assert_same(scan_records(batch, validate(batch)), records(batch, read_header(batch)))
+
+
+def test_many_short_tables_are_read_as_columns() -> None:
+    """Each of them would be looked for in all that is left."""
+    batch = build([Record(i, 0, None, bytes(i // 20)) for i in range(500)])
+    assert not is_table(batch)
+    assert_same(scan_records(batch, validate(batch)), records(batch, read_header(batch)))
+
+
+def test_keys_in_some_tables_only() -> None:
+    batch = build([Record(i, 0, None if i < 100 else b"k", b"v") for i in range(200)])
     assert is_table(batch)
     assert_same(scan_records(batch, validate(batch)), records(batch, read_header(batch)))
 

@@ -275,7 +275,7 @@ def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:
 
     All of them are buffers. Large ones stay what they are; nobody may change them after this.
     """
-    writes = cast("list[Buffer]", joined(parts))
+    writes = cast("list[Buffer]", parts if len(parts) == 1 else joined(parts))
     if len(writes) == 1:
         transport.write(writes[0])
     else:
@@ -284,8 +284,6 @@ def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:
 
 def joined(parts: list[Sized]) -> list[Sized]:
     """The same parts, small neighbours in one. Small ones must be buffers."""
-    if len(parts) == 1:
-        return parts
     writes: list[Sized] = []
     small: list[Buffer] = []
     for part in parts:

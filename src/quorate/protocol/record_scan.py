@@ -1,8 +1,8 @@
 """The one look that a leader takes at the records of a produced batch.
 
 It must find what the plain decoder (`batch.records`) would refuse, and needs to know little else: the newest
-time, and which records have no key. Nothing is taken out of the batch. There are three ways, each for what it is
-fastest at, and each gives up, in favour of the last, where it meets something unusual:
+time, and which records have no key. Nothing is taken out of the batch. There are three ways, each for what
+it is fastest at, and each gives up, in favour of the last, where it meets something unusual:
 
 - A few records are walked through, one after the other.
 - Records that are all of one size, as those of many programs are, stand under each other like the lines of
@@ -315,7 +315,7 @@ def _are_varints(columns: list[bytes]) -> bool:
     return (
         len(firsts) < _TIME_DELTA_BYTES_MAX
         and last.isascii()
-        and not any([column.translate(None, _WITH_MORE) for column in firsts])
+        and not any(column.translate(None, _WITH_MORE) for column in firsts)
     )
 
 
