@@ -4,6 +4,7 @@
         Wire(base.port).stream(...)
 
 - `file` receives frames and writes them to a file.
+- `producer` does the same and says what a producer wants to hear: it is a broker that looks at nothing.
 - `echo` says what it hears.
 - `sendfile` answers every frame with the next megabyte of a file, on blocking sockets.
 """
@@ -20,11 +21,20 @@ from pathlib import Path
 from typing import Self
 
 from bench.broker_nodes import cpu_seconds
+from bench.broker_wire import PRODUCE_VERSION
+from quorate.protocol import frame
+from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse
+from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
+from quorate.protocol.api.topics import MetadataRequest, MetadataResponse
 
 HOST = "127.0.0.1"
 ANSWER = struct.pack(">i", 46) + bytes(46)  # as long as that to a produce request
 FRAME_BYTES_MAX = 2 << 20
+PRODUCED_TO = "produced"
+METADATA_VERSION = 9
 _SIZE = struct.Struct(">i")
+_REQUEST = struct.Struct(">hhi")
+_CORRELATION_ID = struct.Struct(">i")
 
 
 class Baseline:
@@ -79,9 +89,62 @@ class _ToFile(asyncio.BufferedProtocol):
         if self._filled == 4:
             self._wanted += _SIZE.unpack_from(self.buffer)[0]
             return
-        os.write(self._file, self.buffer[4 : self._wanted])
-        self._transport.write(ANSWER)  # type: ignore[attr-defined]
+        self._transport.write(self.answer(self.buffer[4 : self._wanted]))  # type: ignore[attr-defined]
         self._filled, self._wanted = 0, 4
+
+    def answer(self, request: memoryview) -> bytes | bytearray:
+        os.write(self._file, request)
+        return ANSWER
+
+
+class _ToFileForProducers(_ToFile):
+    """All topics have one partition, which is here."""
+
+    port = 0
+    produced = frame.encode_response(
+        ProduceResponse(
+            responses=[
+                ProduceResponse.TopicProduceResponse(
+                    name=PRODUCED_TO,
+                    partition_responses=[
+                        ProduceResponse.TopicProduceResponse.PartitionProduceResponse(
+                            index=0, error_code=0, base_offset=0
+                        )
+                    ],
+                )
+            ]
+        ),
+        PRODUCE_VERSION,
+        0,
+    )
+
+    def answer(self, request: memoryview) -> bytes | bytearray:
+        key, version, correlation_id = _REQUEST.unpack_from(request)
+        if key == ProduceRequest.__key__:
+            os.write(self._file, request)
+            _CORRELATION_ID.pack_into(self.produced, _SIZE.size, correlation_id)
+            return bytes(self.produced)
+        response = self._versions() if key == ApiVersionsRequest.__key__ else self._metadata()
+        return frame.encode_response(response, version, correlation_id)
+
+    def _versions(self) -> ApiVersionsResponse:
+        served = {ApiVersionsRequest: 3, MetadataRequest: METADATA_VERSION, ProduceRequest: PRODUCE_VERSION}
+        keys = [
+            ApiVersionsResponse.ApiVersion(api_key=one.__key__, min_version=0, max_version=version)
+            for one, version in served.items()
+        ]
+        return ApiVersionsResponse(error_code=0, api_keys=keys)
+
+    def _metadata(self) -> MetadataResponse:
+        topic = MetadataResponse.Topic
+        partition = topic.Partition(
+            error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
+        )
+        return MetadataResponse(
+            brokers=[MetadataResponse.Broker(node_id=1, host=HOST, port=self.port)],
+            controller_id=1,
+            topics=[topic(error_code=0, name=PRODUCED_TO, partitions=[partition])],
+        )
 
 
 class _Echo(asyncio.BufferedProtocol):
@@ -99,7 +162,8 @@ class _Echo(asyncio.BufferedProtocol):
 
 async def _serve(protocol: type[asyncio.BufferedProtocol]) -> None:
     server = await asyncio.get_running_loop().create_server(protocol, HOST, 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
+    _ToFileForProducers.port = server.sockets[0].getsockname()[1]
+    print(_ToFileForProducers.port, flush=True)
     await server.serve_forever()
 
 
@@ -133,6 +197,8 @@ def _main(kind: str, directory: str, *arguments: str) -> None:
     _ToFile.directory = directory
     if kind == "file":
         uvloop.run(_serve(_ToFile))
+    elif kind == "producer":
+        uvloop.run(_serve(_ToFileForProducers))
     elif kind == "echo":
         uvloop.run(_serve(_Echo))
     else:
