@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quorate.spark import session
+from quorate.spark.session import recommended_settings
 
 # As the pipeline has it for short histories: to compile and to adapt plans takes longer than they do.
 FOR_FEW_ROWS = {
@@ -16,6 +17,8 @@ FOR_FEW_ROWS = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.codegen.wholeStage": "false",
 }
+MASTER = "local[2]"
+JAVA_OPTIONS = recommended_settings(MASTER)["spark.driver.extraJavaOptions"]
 
 
 @pytest.fixture(scope="module")
@@ -33,13 +36,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """In classic mode, two cores, a heap of 1 GB, tables in memory and files where the tests' files are."""
     home: Path = tmp_path_factory.mktemp("spark")
     spark = session(
-        "local[2]",
+        MASTER,
         app_name="tests",
         settings={
             "spark.driver.memory": "1g",
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "local"),
-            "spark.driver.extraJavaOptions": f"-XX:TieredStopAtLevel=1 -Dderby.system.home={home / 'derby'}",
+            "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dderby.system.home={home / 'derby'}",
             "spark.sql.streaming.metricsEnabled": "false",
             **FOR_FEW_ROWS,
         },

@@ -31,7 +31,9 @@ __all__ = ["FOR_MANY_ROWS", "recommended_settings", "register", "session"]
 _SHUFFLE_PARTITIONS_MAX: Final = 16
 _SETTINGS: Final = {
     # Java's second compiler takes as long as all the rest of a run over a short history: see `FOR_MANY_ROWS`.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
+    # Without it Java keeps room for a fifth of the code, which is full after some minutes: then it throws
+    # away what it has compiled, and compiles it again.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     "spark.log.level": "ERROR",
     "spark.sql.python.filterPushdown.enabled": "true",
     "spark.sql.session.timeZone": "UTC",
