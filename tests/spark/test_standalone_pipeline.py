@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from metadata_directories import copy_of, data, leads
 from pyspark.sql import SparkSession
-from standalone_cluster import standalone
+from standalone_cluster import SMALL, standalone
 
 from quorate.spark.ingest import read_raw
 from quorate.spark.packing import executor_settings, pack_environment, packages
@@ -68,6 +68,7 @@ def test_a_run_on_a_cluster_that_loses_an_executor(spark: SparkSession, tmp_path
     with standalone(tmp_path, 2, bare) as master:
         words = ["--logs", str(log), "--warehouse", str(tmp_path / "house"), "--master", master]
         words += ["--environment", str(packed.path), "--spark-conf", "spark.executor.memory=512m"]
+        words += ["--spark-conf", f"spark.executor.extraJavaOptions={SMALL}"]
         command = [sys.executable, "-m", "quorate.cli.start", "pipeline", "run", *words]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as run:
             killed = kill_an_executor_at_work(tmp_path, run)
