@@ -43,7 +43,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
             "spark.sql.warehouse.dir": str(home / "warehouse"),
             "spark.local.dir": str(home / "local"),
             "spark.driver.extraJavaOptions": f"{JAVA_OPTIONS} -Dderby.system.home={home / 'derby'}",
-            # For messages, the line that made each column: that is half of what Python does.
+            # To note the line that made each column, for messages, takes Python long.
             "spark.python.sql.dataFrameDebugging.enabled": "false",
             "spark.sql.streaming.metricsEnabled": "false",
             **FOR_FEW_ROWS,

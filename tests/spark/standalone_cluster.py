@@ -15,7 +15,7 @@ import pyspark
 from quorate.spark.java import find_java_home
 
 DEADLINE_S = 120
-# For machines that live for a minute, of which six share two cores.
+# For Java machines that live for a minute and share two cores.
 SMALL = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 SPARK_HOME = Path(pyspark.__file__).parent
 _MASTER = re.compile(r"Starting Spark master at (spark://\S+)")
