@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Self
 
 from bench.broker_nodes import cpu_seconds
-from bench.broker_wire import PRODUCE_VERSION
+from bench.broker_wire import FETCH_VERSION, PRODUCE_VERSION
 from quorate.protocol import frame
 from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse
-from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
+from quorate.protocol.api.produce_fetch import FetchRequest, ProduceRequest, ProduceResponse
 from quorate.protocol.api.topics import MetadataRequest, MetadataResponse
 
 HOST = "127.0.0.1"
@@ -128,7 +128,12 @@ class _ToFileForProducers(_ToFile):
         return frame.encode_response(response, version, correlation_id)
 
     def _versions(self) -> ApiVersionsResponse:
-        served = {ApiVersionsRequest: 3, MetadataRequest: METADATA_VERSION, ProduceRequest: PRODUCE_VERSION}
+        served = {
+            ApiVersionsRequest: 3,
+            FetchRequest: FETCH_VERSION,  # never sent, but who cannot be asked for it gets old batches
+            MetadataRequest: METADATA_VERSION,
+            ProduceRequest: PRODUCE_VERSION,
+        }
         keys = [
             ApiVersionsResponse.ApiVersion(api_key=one.__key__, min_version=0, max_version=version)
             for one, version in served.items()
