@@ -34,7 +34,6 @@ PRODUCED_TO = "produced"
 METADATA_VERSION = 9
 _SIZE = struct.Struct(">i")
 _REQUEST = struct.Struct(">hhi")
-_CORRELATION_ID = struct.Struct(">i")
 
 
 class Baseline:
@@ -100,7 +99,6 @@ class _ToFile(asyncio.BufferedProtocol):
 class _ToFileForProducers(_ToFile):
     """All topics have one partition, which is here."""
 
-    port = 0
     produced = frame.encode_response(
         ProduceResponse(
             responses=[
@@ -122,7 +120,7 @@ class _ToFileForProducers(_ToFile):
         key, version, correlation_id = _REQUEST.unpack_from(request)
         if key == ProduceRequest.__key__:
             os.write(self._file, request)
-            _CORRELATION_ID.pack_into(self.produced, _SIZE.size, correlation_id)
+            struct.pack_into(">i", self.produced, _SIZE.size, correlation_id)
             return bytes(self.produced)
         response = self._versions() if key == ApiVersionsRequest.__key__ else self._metadata()
         return frame.encode_response(response, version, correlation_id)
@@ -145,8 +143,9 @@ class _ToFileForProducers(_ToFile):
         partition = topic.Partition(
             error_code=0, partition_index=0, leader_id=1, replica_nodes=[1], isr_nodes=[1]
         )
+        host, port = self._transport.get_extra_info("sockname")
         return MetadataResponse(
-            brokers=[MetadataResponse.Broker(node_id=1, host=HOST, port=self.port)],
+            brokers=[MetadataResponse.Broker(node_id=1, host=host, port=port)],
             controller_id=1,
             topics=[topic(error_code=0, name=PRODUCED_TO, partitions=[partition])],
         )
@@ -167,8 +166,7 @@ class _Echo(asyncio.BufferedProtocol):
 
 async def _serve(protocol: type[asyncio.BufferedProtocol]) -> None:
     server = await asyncio.get_running_loop().create_server(protocol, HOST, 0)
-    _ToFileForProducers.port = server.sockets[0].getsockname()[1]
-    print(_ToFileForProducers.port, flush=True)
+    print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 

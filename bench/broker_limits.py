@@ -13,7 +13,7 @@ from bench.broker_baselines import PRODUCED_TO, Baseline
 from bench.broker_clients import percentile, produce, stored, topic_on
 from bench.broker_nodes import Nodes, QuorateCommands, apart
 from bench.broker_sizes import Sizes, best
-from bench.broker_wire import Wire, fetch_frame, produce_frame
+from bench.broker_wire import HOST, Wire, fetch_frame, produce_frame
 from bench.timing import Row
 
 LARGE, SMALL = 1000, 16  # records of a kilobyte in a batch
@@ -134,7 +134,7 @@ def _mock_broker(root: Path, node: Nodes, sizes: Sizes) -> Iterator[Row | str]:
         return seconds_at(where, "mocked")
 
     with Baseline("producer", root) as base:
-        at_base = {"bootstrap.servers": f"127.0.0.1:{base.port}"}
+        at_base = {"bootstrap.servers": f"{HOST}:{base.port}"}
         (mock_s,), (ours_s,), (base_s,) = best(
             sizes.rounds, mock, ours, lambda: seconds_at(at_base, PRODUCED_TO)
         )

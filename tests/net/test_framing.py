@@ -12,8 +12,8 @@ FRAME_BYTES_MAX = 5000
 AT_ONCE_BYTES = 200
 
 
-def reader(scratch_bytes: int = 64) -> FrameReader:
-    return FrameReader(memoryview(bytearray(scratch_bytes)), FRAME_BYTES_MAX, AT_ONCE_BYTES)
+def reader(scratch_bytes: int = 64, frame_bytes_max: int = FRAME_BYTES_MAX) -> FrameReader:
+    return FrameReader(memoryview(bytearray(scratch_bytes)), frame_bytes_max, AT_ONCE_BYTES)
 
 
 def feed(frames: FrameReader, data: bytes, at_most: int | None = None) -> list[bytes]:
@@ -94,8 +94,7 @@ def test_a_large_frame_is_read_to_where_it_stays():
 
 
 def test_only_a_little_is_read_where_a_large_frame_is_likely_to_begin():
-    receiving = reader(scratch_bytes=4 * SHORT_READ_BYTES)
-    receiving._frame_bytes_max = 10 * SHORT_READ_BYTES
+    receiving = reader(scratch_bytes=4 * SHORT_READ_BYTES, frame_bytes_max=10 * SHORT_READ_BYTES)
     large = bytes(5 * SHORT_READ_BYTES)
     assert feed(receiving, stream(large)) == [large]
     assert len(receiving.buffer()) == SHORT_READ_BYTES

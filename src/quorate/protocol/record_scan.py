@@ -227,7 +227,8 @@ def _columns_of(data: Buffer, begin: int, lines: int, size_bytes: int) -> Callab
     """A function from a place in a line to what stands there in the first so many lines.
 
     Python itself takes every so many bytes out of a few faster than arrays do. Of more, it is given only the
-    beginnings of the lines, where nearly all is that is asked for, in one piece.
+    beginnings of the lines, where nearly all is that is asked for, in one piece; unless the last line is
+    shorter than a beginning.
     """
     end = begin + lines * size_bytes
     if end - begin <= _COPIED_BYTES_MAX or end - size_bytes + _BEGINNING_BYTES > len(data):
