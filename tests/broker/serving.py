@@ -25,6 +25,7 @@ from quorate.broker.serving import Broker
 from quorate.broker.settings import BrokerSettings
 from quorate.metadata import records as r
 from quorate.metadata.image import TOPIC, ClusterImage
+from quorate.net.eventual import pending
 from quorate.net.routes import NO_RESPONSE, RequestContext
 from quorate.protocol.api.produce_fetch import (
     FetchRequest,
@@ -304,18 +305,18 @@ class Serving:
         header, decoded = decode_request(data, 4)
         context = RequestContext(LISTENER, "127.0.0.1", 4711, client_id)
         answer = self.handlers[type(request)](context, header, decoded)
-        return asyncio.ensure_future(answer) if inspect.isawaitable(answer) else answer
+        return pending(answer) if inspect.isawaitable(answer) else answer
 
-    def park(self, request: Request, version: int) -> asyncio.Task[Any]:
+    def park(self, request: Request, version: int) -> Any:
         """A request that has to wait."""
         answer = self.begin(request, version)
-        assert isinstance(answer, asyncio.Task), f"answered at once: {answer}"
+        assert inspect.isawaitable(answer), f"answered at once: {answer}"
         return answer
 
     async def ask(self, request: Request, version: int, client_id: str = "test") -> Any:
         """The answer as it comes off a wire."""
         answer = self.begin(request, version, client_id)
-        return _wired(await answer if isinstance(answer, asyncio.Future) else answer, version)
+        return _wired(await answer if inspect.isawaitable(answer) else answer, version)
 
     async def close(self) -> None:
         await self.replicas.close()

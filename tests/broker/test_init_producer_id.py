@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +66,7 @@ async def test_the_next_block_is_there_before_it_is_needed(tmp_path: Path):
     assert plane.allocations == 2
     for _ in range(11):
         answer = serving.begin(init(), 5)
-        assert not isinstance(answer, asyncio.Task)
+        assert not inspect.isawaitable(answer)
         found.append(answer.producer_id)
         await turns()
     assert found == [*range(10), *range(500, 510)]

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Generator
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, cast
 
-__all__ = ["Eventual", "Pending", "pending"]
+__all__ = ["Eventual", "Pending", "afterwards", "pending"]
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
@@ -32,7 +32,7 @@ class Pending(Protocol[T_co]):
 
 
 class Eventual(Generic[T]):
-    """Something that will be there, and cannot fail.
+    """Something that will be there, or will have failed.
 
     >>> answer = Eventual()
     >>> answer.add_done_callback(lambda one: print("here it is:", one.result()))
@@ -40,16 +40,22 @@ class Eventual(Generic[T]):
     here it is: 42
     """
 
-    __slots__ = ("_is_cancelled", "_is_done", "_listeners", "_value")
+    __slots__ = ("_error", "_is_cancelled", "_is_done", "_listeners", "_value")
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Eventual[T]], object]] = []
         self._value: T | None = None
+        self._error: Exception | None = None
         self._is_done = self._is_cancelled = False
 
     def set_result(self, value: T) -> None:
         assert not self._is_done, "an answer is given once"
         self._value = value
+        self._tell()
+
+    def set_exception(self, error: Exception) -> None:
+        assert not self._is_done, "an answer is given once"
+        self._error = error
         self._tell()
 
     def cancel(self) -> bool:
@@ -72,13 +78,15 @@ class Eventual(Generic[T]):
     def cancelled(self) -> bool:
         return self._is_cancelled
 
-    def exception(self) -> None:
-        return None
+    def exception(self) -> Exception | None:
+        return self._error
 
     def result(self) -> T:
         assert self._is_done
         if self._is_cancelled:
             raise asyncio.CancelledError
+        if self._error is not None:
+            raise self._error
         return self._value  # type: ignore[return-value]
 
     def add_done_callback(self, listener: Callable[[Eventual[T]], object], /) -> None:
@@ -89,7 +97,8 @@ class Eventual(Generic[T]):
             self._listeners.append(listener)
 
     def __await__(self) -> Generator[Any, None, T]:
-        """A task goes on in a turn of its own, as with any future."""
+        """A task goes on in a turn of its own, and one that is cancelled waits for nothing any more, as with
+        any future."""
         if not self._is_done:
             future = asyncio.get_running_loop().create_future()
 
@@ -98,7 +107,11 @@ class Eventual(Generic[T]):
                     future.set_result(None)
 
             self.add_done_callback(go_on)
-            yield from future
+            try:
+                yield from future
+            except asyncio.CancelledError:
+                self.cancel()
+                raise
         return self.result()
 
 
@@ -107,3 +120,51 @@ def pending(answer: Awaitable[T]) -> Pending[T]:
     if isinstance(answer, Eventual):
         return answer
     return asyncio.ensure_future(answer)
+
+
+def afterwards(
+    done: asyncio.Future[None], end: Callable[[], None], go_on: Callable[[], T | Awaitable[T]]
+) -> Eventual[T]:
+    """An answer that is made when something is done: what a coroutine would be that awaits `done`, calls
+    `end` in any case and then returns what `go_on` says, but without a task, which takes two turns more.
+
+    Nobody waits for the answer any more: then nobody waits for `done`, or for what `go_on` has begun.
+    """
+    answer: Eventual[T] = Eventual()
+    awaited: Pending[Any] = done
+
+    def is_done(_: asyncio.Future[None]) -> None:
+        if answer.done():
+            return
+        end()
+        try:
+            made = go_on()
+        except Exception as error:
+            answer.set_exception(error)
+            return
+        if isinstance(made, Awaitable):
+            nonlocal awaited
+            awaited = pending(made)
+            awaited.add_done_callback(is_made)
+        else:
+            answer.set_result(made)
+
+    def is_made(made: Pending[T]) -> None:
+        if answer.done():
+            return
+        if made.cancelled():
+            answer.cancel()
+        elif (error := made.exception()) is not None:
+            answer.set_exception(cast("Exception", error))
+        else:
+            answer.set_result(made.result())
+
+    def is_over(_: Eventual[T]) -> None:
+        if answer.cancelled():
+            awaited.cancel()
+            if awaited is done:
+                end()
+
+    done.add_done_callback(is_done)
+    answer.add_done_callback(is_over)
+    return answer

@@ -90,6 +90,7 @@ class BrokerParts:
         self._traffic = Traffic(lambda: state.image)
         self._isr_counts = IsrCounts()
         self._group_counts = GroupCounts()
+        self._clock = asyncio.get_running_loop().time
         self.is_serving = asyncio.Event()
         self.settings = settings
         self.logger = logging.getLogger(f"quorate.broker.{host.name}")
@@ -296,7 +297,7 @@ class BrokerParts:
         return count_replicas(standings, self._state.image, self.settings.broker_id)
 
     def now_ms(self) -> float:
-        return asyncio.get_running_loop().time() * 1000
+        return self._clock() * 1000
 
     def address_of(self, broker_id: int) -> Address | None:
         return address_of(self._state.image, broker_id, self.settings.inter_broker_listener)

@@ -24,12 +24,13 @@ from typing import Final
 from quorate.broker.fetch_sessions import FetchRound, FetchSession, FetchSessions, Wanted
 from quorate.broker.handlers.fetch_answers import PARTITION_BYTES, Found, fetch_answer, refused
 from quorate.broker.handlers.fetch_following import Following
-from quorate.broker.handlers.fetch_waiting import wait_for_data
+from quorate.broker.handlers.fetch_waiting import ParkedFetch
 from quorate.broker.handlers.whereabouts import Leaders, replica_by_id, replica_named
 from quorate.broker.partition import Isolation, Partition
 from quorate.broker.replica_selection import NO_PREFERENCE, RACK_AWARE, closest_replica
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.throttling import charge_fetch
+from quorate.net.eventual import afterwards
 from quorate.net.routes import Answer, RequestContext
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse
@@ -84,13 +85,17 @@ class FetchHandler:
             return self._answer(fetch, context, begun_ms)
         return self._when_there_is_enough(fetch, context)
 
-    async def _when_there_is_enough(self, fetch: _Fetch, context: RequestContext) -> Answer:
-        await fetch.wait()
-        begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
-        fetch.read()
-        if fetch.has_cold_records:
-            return await self._when_loaded(fetch, context, begun_ms)
-        return self._answer(fetch, context, begun_ms)
+    def _when_there_is_enough(self, fetch: _Fetch, context: RequestContext) -> Awaitable[Answer]:
+        parked = fetch.park()
+
+        def answer() -> Answer | Awaitable[Answer]:
+            begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
+            fetch.read()
+            if not fetch.wants_anything and fetch.has_cold_records:
+                return self._when_loaded(fetch, context, begun_ms)
+            return self._answer(fetch, context, begun_ms)
+
+        return afterwards(parked.done, parked.finish, answer)
 
     async def _when_loaded(self, fetch: _Fetch, context: RequestContext, begun_ms: float) -> Answer:
         waits_from_ms = self._broker.now_ms()
@@ -346,13 +351,18 @@ class _Fetch:
         """Whether a follower is to be told something of a partition now, whether or not there are records."""
         return partition is not None and self._following is not None and self._following.has_news(partition)
 
-    async def wait(self) -> None:
-        """Until there may be enough, or something has changed, or time is up. Nothing that was read counts
-        any more, then."""
+    @property
+    def wants_anything(self) -> bool:
+        """Whether the first records to come are enough. What it has waited for is new, then."""
+        return self._min_bytes <= 1
+
+    def park(self) -> ParkedFetch:
+        """Waits until there may be enough, or something has changed, or time is up. Nothing that was read
+        counts any more, then."""
         looked_at, self._found = [one for one in self._found if one.error is None], []
         for one in looked_at:
             one.records = None
-        await wait_for_data(
+        return ParkedFetch(
             looked_at, self.wanted.session, self._max_wait_ms, self._min_bytes, self._available
         )
 
@@ -374,6 +384,8 @@ class _Fetch:
         log, limit = partition.log, partition.limit(self._isolation)
         if wanted.offset >= limit:
             return 0 if wanted.offset <= log.end_offset else math.inf
+        if self.wants_anything:
+            return math.inf
         try:
             records = log.range(wanted.offset, SEGMENT_BYTES_MAX, before_offset=limit)
         except (ApiError, StorageError):

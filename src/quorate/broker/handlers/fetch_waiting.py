@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 
 from quorate.broker.fetch_sessions import FetchSession, Wanted
@@ -9,37 +10,24 @@ from quorate.broker.handlers.fetch_answers import Found
 from quorate.broker.partition import Partition
 from quorate.broker.waiting import DataWait
 
-__all__ = ["wait_for_data"]
+__all__ = ["ParkedFetch"]
 
 
-async def wait_for_data(
-    looked_at: Sequence[Found],
-    session: FetchSession | None,
-    max_wait_ms: float,
-    min_bytes: int,
-    available: Callable[[Found], float],
-) -> None:
+class ParkedFetch:
     """Until there is enough, as far as `available` tells, or something has changed, or time is up."""
-    parked = _Parked(looked_at, max_wait_ms, min_bytes, available)
-    if session is not None:
-        session.parked = parked
-    try:
-        await parked.until_enough()
-    finally:
-        parked.finish()
-        if session is not None and session.parked is parked:
-            session.parked = None
 
+    __slots__ = ("_available", "_bytes", "_found", "_min_bytes", "_session", "_total_bytes", "_wait")
 
-class _Parked:
     def __init__(
         self,
         looked_at: Sequence[Found],
+        session: FetchSession | None,
         max_wait_ms: float,
         min_bytes: int,
         available: Callable[[Found], float],
     ) -> None:
         self._found = list(looked_at)
+        self._session = session
         self._min_bytes = min_bytes
         self._available = available
         self._bytes: list[float] = [0] * len(self._found)
@@ -49,10 +37,14 @@ class _Parked:
             assert one.partition is not None
             partitions.append(one.partition)
         self._wait = DataWait(partitions, max_wait_ms, self._is_enough)
+        if session is not None:
+            session.parked = self
+        if any(self._is_enough(number) for number in range(len(self._found))):
+            self._wait.finish()
 
-    async def until_enough(self) -> None:
-        if not any(self._is_enough(number) for number in range(len(self._found))):
-            await self._wait.done
+    @property
+    def done(self) -> asyncio.Future[None]:
+        return self._wait.done
 
     def join(self, one: Wanted) -> None:
         partition = one.rests_at
@@ -65,7 +57,10 @@ class _Parked:
         self._wait.join(partition)
 
     def finish(self) -> None:
+        """It waits no longer: also if it was given up."""
         self._wait.finish()
+        if self._session is not None and self._session.parked is self:
+            self._session.parked = None
 
     def _is_enough(self, number: int) -> bool:
         before, self._bytes[number] = self._bytes[number], self._available(self._found[number])

@@ -21,6 +21,7 @@ from quorate.broker.partition import Appended, Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.throttling import charge_produce
 from quorate.broker.waiting import CommitWait
+from quorate.net.eventual import afterwards
 from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext, Series
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
@@ -257,26 +258,26 @@ class ProduceHandler:
             raise
         return None
 
-    async def _when_committed(
+    def _when_committed(
         self,
         context: RequestContext,
         version: int,
         request: ProduceRequest,
         topics: list[_Topic],
         waiting: list[_Batch],
-    ) -> Answer:
+    ) -> Awaitable[Answer]:
         wait = CommitWait(len(waiting), request.timeout_ms)
-        try:
-            for number, batch in enumerate(waiting):
-                assert batch.partition is not None
-                assert batch.appended is not None
-                batch.partition.when_committed(batch.appended.last_offset, wait, number)
-            await wait.done
-        finally:
-            wait.end()
-        for number, code in wait.errors.items():
-            waiting[number].error = _not_committed_because(code)
-        return self._answer(context, version, request, topics)
+        for number, batch in enumerate(waiting):
+            assert batch.partition is not None
+            assert batch.appended is not None
+            batch.partition.when_committed(batch.appended.last_offset, wait, number)
+
+        def answer() -> Answer:
+            for number, code in wait.errors.items():
+                waiting[number].error = _not_committed_because(code)
+            return self._answer(context, version, request, topics)
+
+        return afterwards(wait.done, wait.end, answer)
 
     def _answer(
         self, context: RequestContext, version: int, request: ProduceRequest, topics: list[_Topic]
