@@ -384,7 +384,7 @@ class _Fetch:
         log, limit = partition.log, partition.limit(self._isolation)
         if wanted.offset >= limit:
             return 0 if wanted.offset <= log.end_offset else math.inf
-        if self.wants_anything:
+        if self.wants_anything and limit == log.end_offset:
             return math.inf
         try:
             records = log.range(wanted.offset, SEGMENT_BYTES_MAX, before_offset=limit)
