@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from broker.serving import Serving, in_loop
-from quorate.broker.coordinators import STEPS_MAX, Coordinators
+from quorate.broker.coordinators import ANNOUNCED, STEPS_MAX, Coordinators
 from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from quorate.protocol.api.groups import HeartbeatResponse
@@ -423,3 +423,69 @@ async def test_a_coordinator_that_breaks_keeps_no_other_from_writing(hosting, mo
     assert (await waits[1]).error_code == ErrorCode.NONE
     assert [type(one) for one in seen] == [ZeroDivisionError]
     assert not waits[0].done()
+
+
+def announcing(number):
+    return lambda _: Effects([add(number)])
+
+
+@in_loop
+async def test_who_is_announced_is_heard_when_the_turn_ends(hosting):
+    hosted = await hosting.lead()
+    heard = []
+
+    def hear(ticket, _):
+        heard.append(hosted.shard.sum)
+        return Effects([add(100)], [Answer(ticket, answer())])
+
+    waits = [hosted.ask(hear, answer, announcing(number)) for number in (1, 2)]
+    assert (heard, hosted.shard.sum) == ([], 3)
+    assert [(await one).error_code for one in waits] == [ErrorCode.NONE] * 2
+    assert heard == [3, 103]
+    data = hosted.partition.log.read(0, 1 << 20)
+    assert [header.record_count for header in batches(data)] == [4]
+
+
+@in_loop
+async def test_many_who_are_announced_are_heard_before_the_turn_ends(hosting):
+    hosted = await hosting.lead()
+    number = int(STEPS_MAX / ANNOUNCED)
+    waits = [hosted.ask(hosted.shard.add(0), answer, announcing(1)) for _ in range(number)]
+    assert not any(one.done() for one in waits)
+    hosted.ask(hosted.shard.add(0), answer)
+    assert all(one.done() for one in waits)
+    assert hosted.shard.sum == number
+
+
+@in_loop
+async def test_with_nothing_to_announce_a_step_is_taken_at_once(hosting):
+    hosted = await hosting.lead()
+    waiting = hosted.ask(hosted.shard.add(5), answer, lambda _: Effects())
+    assert hosted.shard.sum == 5
+    assert (await waiting).error_code == ErrorCode.NONE
+
+
+@in_loop
+async def test_what_cannot_be_announced_is_tried_as_a_step(hosting):
+    hosted = await hosting.lead(replicas=(1, 2), isr=(1,), min_insync_replicas=2)
+    waiting = hosted.ask(hosted.shard.add(5), answer, announcing(1))
+    assert hosted.shard.refused == [ErrorCode.NOT_ENOUGH_REPLICAS]
+    assert (await waiting).error_code == ErrorCode.NOT_ENOUGH_REPLICAS
+
+
+@in_loop
+async def test_one_who_breaks_the_coordinator_hears_of_it_alone(hosting):
+    hosted = await hosting.lead()
+    broken = hosted.ask(lambda *_: 1 / 0, answer, announcing(1))
+    other = hosted.ask(hosted.shard.add(5), answer, announcing(1))
+    assert (await other).error_code == ErrorCode.NONE
+    assert isinstance(broken.exception(), ZeroDivisionError)
+
+
+@in_loop
+async def test_leadership_that_is_lost_before_they_are_heard(hosting):
+    hosted = await hosting.lead()
+    waiting = hosted.ask(hosted.shard.add(5), answer, announcing(1))
+    hosted.drop()
+    assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
+    assert hosted.shard.sum == 1

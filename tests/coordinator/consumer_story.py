@@ -16,7 +16,7 @@ answer is encoded in the version of its request. `fails_over` loads another coor
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Any
 
@@ -72,6 +72,7 @@ class ConsumerStory:
         self.ticket = 0  # of the last request
         self.events: list[Event] = []
         self.refuses = False  # the log takes nothing
+        self.announced: list[bool] | None = None  # while members come of whom nobody is heard yet
         self._tickets = count(1)
         self._ids = count(1)
         self._start()
@@ -192,9 +193,23 @@ class ConsumerStory:
             **{"group_id": GROUP, "member_id": "", "member_epoch": 0, **fields}
         )
         sent = codec.decode(type(request), caller.version, codec.encode(request, caller.version))
+        if self.announced is not None:
+            self.carry_out(self.shard.announce(sent, caller, self.moment))
+            self.announced.append(bool(self.written))
+            return None
         ticket = self.ticket = next(self._tickets)
         self.carry_out(self.shard.consumer_group_heartbeat(ticket, sent, caller, self.moment))
         return self._answer(ticket, caller.version)
+
+    def join_together(self, joins: Sequence[Callable[[], Consumer]]) -> list[bool]:
+        """Several come before any of them is heard. Which of them could be announced."""
+        self.announced = found = []
+        for join in joins:
+            join()
+        self.announced = None
+        for join in joins:
+            join()
+        return found
 
     def asks(self, request: Any, caller: Caller) -> Any:
         """A request of the classic protocol; the answer, or None if it waits."""

@@ -12,6 +12,8 @@ In the end, if everybody keeps talking, every partition that somebody wants is h
 
 from __future__ import annotations
 
+from functools import partial
+
 from consumer_story import OK, Consumer, ConsumerStory, topic_id
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -65,6 +67,19 @@ class Groups(RuleBasedStateMachine):
             )
         member.joins(*names, regex=regex)
         self._heard(who, member)
+
+    @rule(several=st.lists(st.tuples(WHO, WISHES), unique_by=lambda one: one[0], max_size=4))
+    def come_together(self, several: list[tuple[int, list[str]]]) -> None:
+        """They are announced, and then heard."""
+        joins = []
+        for who, names in several:
+            member = self._at(who)
+            if member is None:
+                member = self.members[who] = self.story.member(f"m{who}", rebalance_ms=20_000)
+            joins.append(partial(member.joins, *names))
+        self.story.join_together(joins)
+        for who, _ in several:
+            self._heard(who, self.members[who])
 
     @rule(who=WHO, kind=st.sampled_from(["beats", "gives_back", "repeats"]), lost=st.booleans())
     def talks(self, who: int, kind: str, lost: bool) -> None:

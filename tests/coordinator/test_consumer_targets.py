@@ -27,7 +27,9 @@ def test_whatever_changes(happened: list[tuple[str, dict[Uuid, frozenset[int]] |
             model[member_id] = wanted
         claims = Counter((at, p) for one in model.values() for at, some in one.items() for p in some)
         assert targets.by_member == model
-        assert targets.sizes == {name: sum(map(len, one.values())) for name, one in model.items()}
+        sizes = {name: sum(map(len, one.values())) for name, one in model.items()}
+        by_size = {size: sorted(name for name in sizes if sizes[name] == size) for size in sizes.values()}
+        assert targets.by_size == by_size
         assert {(at, p): n for at, some in targets.claimed.items() for p, n in some.items()} == claims
         assert targets.is_disputed == any(number > 1 for number in claims.values())
         for topic_id in TOPICS:
@@ -43,4 +45,4 @@ def test_a_topic_of_which_nobody_has_anything_is_forgotten() -> None:
     targets.put("a", {})
     assert not targets.claimed
     assert targets.are_below(TOPICS[0], 3)
-    assert targets.sizes == {"a": 0}
+    assert targets.by_size == {0: ["a"]}

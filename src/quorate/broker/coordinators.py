@@ -51,6 +51,9 @@ __all__ = ["Coordinators", "LoadCounts", "Shard"]
 STEPS_MAX: Final = 16
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
 write for so many, and their askers can go on while others are served."""
+ANNOUNCED: Final = 0.25
+"""What one counts for that was announced, and is not taken yet: the more are taken together, the less is
+there to decide for each."""
 LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
 
 
@@ -115,7 +118,7 @@ class Coordinators(Generic[S]):
         self.when_loaded = when_loaded
         self.loads = LoadCounts()
         self.delivery = Delivery()
-        self.unwritten_steps = 0
+        self.unwritten_steps = 0.0
         self.unwritten_since: Moment | None = None  # which is that of all steps of a turn
         self._unwritten: deque[Hosted[S]] = deque()  # those who have taken them
         self._will_write = False
@@ -173,11 +176,12 @@ class Coordinators(Generic[S]):
     def write(self) -> None:
         """Writes what has been decided and not been written. What is committed with that is answered at once,
         so this must not be called within a step."""
-        self.unwritten_steps, self.unwritten_since = 0, None
+        self.unwritten_steps, self.unwritten_since = 0.0, None
         self.delivery.is_awaited = True
         try:
             while self._unwritten:
                 self._unwritten.popleft().write()
+            self.unwritten_steps = 0.0  # those who were announced have taken some more
         finally:
             if self._unwritten:  # one of them has a bug, and the others do not suffer from it
                 self._write_soon()
@@ -214,6 +218,8 @@ class Hosted(Generic[S]):
         self._waiting: dict[Ticket, tuple[Eventual[Any], Callable[[ErrorCode], Message]]] = {}
         self._delivery = host.delivery
         self._batch: OpenBatch | None = None
+        # Who was announced, and will be heard before the batch is written.
+        self._announced: deque[tuple[Ticket, Callable[[Ticket, Moment], Effects]]] = deque()
         self._held: deque[Held] = deque()  # in the order of their offsets
         self._applied_end_offset = 0
         self._timer: asyncio.TimerHandle | None = None
@@ -294,6 +300,7 @@ class Hosted(Generic[S]):
         was_active, self.state = self.state is State.ACTIVE, State.FAILED
         self.partition.watcher = None
         self._batch = None
+        self._announced.clear()
         self._held.clear()
         if was_active:
             self._host.loads.unloaded += 1
@@ -309,10 +316,14 @@ class Hosted(Generic[S]):
     # What it is asked
 
     def ask(
-        self, step: Callable[[Ticket, Moment], Effects], refuse: Callable[[ErrorCode], R]
+        self,
+        step: Callable[[Ticket, Moment], Effects],
+        refuse: Callable[[ErrorCode], R],
+        announce: Callable[[Moment], Effects] | None = None,
     ) -> R | Awaitable[R]:
         """Takes a step for somebody. The answer, or something to wait for; `refuse` makes the answer of those
-        who still wait when it is over."""
+        who still wait when it is over. If `announce` has records, they are taken, and the step itself is not
+        taken before the turn of the loop ends."""
         host = self._host
         if host.unwritten_steps >= STEPS_MAX and not self._delivery.is_under_way:
             host.write()
@@ -320,6 +331,11 @@ class Hosted(Generic[S]):
                 return refuse(ErrorCode.NOT_COORDINATOR)
         ticket = next(self._tickets)
         moment = host.unwritten_since or host.moment()
+        if announce is not None and self._is_announced(announce(moment), moment):
+            if self.state is not State.ACTIVE:
+                return refuse(ErrorCode.NOT_COORDINATOR)
+            self._announced.append((ticket, step))
+            return self._wait_for(ticket, refuse)
         effects = step(ticket, moment)
         if not effects.records and not (effects.reads_uncommitted and self._is_behind):
             if effects.events:
@@ -339,6 +355,29 @@ class Hosted(Generic[S]):
         self._carry_out(effects, moment)
         self._arm()
         return waiting
+
+    def _is_announced(self, effects: Effects, moment: Moment) -> bool:
+        """Whether there was something to announce, and it could be."""
+        if not effects.records or self._write(effects, moment) is not None:
+            return False
+        self._host.unwritten_steps += ANNOUNCED
+        self._host.saw(effects.events)
+        return True
+
+    def _hear_announced(self) -> None:
+        """Takes the steps of those who were announced. One that fails is that of one asker alone."""
+        moment = self._host.moment()
+        while self._announced and self.state is State.ACTIVE:
+            ticket, step = self._announced.popleft()
+            try:
+                effects = step(ticket, moment)
+            except Exception as error:
+                asker, _ = self._waiting.pop(ticket)
+                if not asker.done():
+                    asker.set_exception(error)
+            else:
+                self._carry_out(effects, moment)
+        self._arm()
 
     def perform(self, step: Callable[[Moment], Effects]) -> None:
         """Takes a step that nobody waits for."""
@@ -377,6 +416,7 @@ class Hosted(Generic[S]):
                 return
             refusal = self._write(effects, moment)
             if refusal is None:
+                self._host.unwritten_steps += 1
                 return
             effects = self.shard.append_refused(effects, refusal, moment)
 
@@ -424,7 +464,6 @@ class Hosted(Generic[S]):
         offset, apply = partition.log.end_offset + len(batch), self.shard.apply
         producer_id = NO_PRODUCER_ID if producer is None else producer.id
         batch.add(effects, encoded)
-        self._host.unwritten_steps += 1
         for record in effects.records:
             apply(record, offset, producer_id)
             offset += 1
@@ -432,6 +471,8 @@ class Hosted(Generic[S]):
 
     def write(self) -> None:
         """Writes what has been decided and not been written."""
+        if self._announced:
+            self._hear_announced()
         if self._batch is not None:
             self._flush()
 

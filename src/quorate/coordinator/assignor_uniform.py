@@ -7,7 +7,8 @@ have too much or too little are looked at partition by partition, and all others
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import chain
 
 from quorate.coordinator.assignor_specs import MemberSpec, claims_of
 from quorate.coordinator.consumer_members import NO_PARTITIONS, Partitions
@@ -33,13 +34,15 @@ def assign_same(
         topic_id for topic_id in next(iter(members.values())).topic_ids if topic_id in partition_counts
     )
     kept, taken = _kept(members, topic_ids, partition_counts)
-    sizes = {member_id: sum(map(len, held.values())) for member_id, held in kept.items()}
-    return {**kept, **_changes(kept, sizes, taken, topic_ids, partition_counts)}
+    by_size: dict[int, list[str]] = {}
+    for member_id, held in kept.items():
+        by_size.setdefault(sum(map(len, held.values())), []).append(member_id)
+    return {**kept, **_changes(kept, by_size, taken, topic_ids, partition_counts)}
 
 
 def reassign_same(
     targets: Targets,
-    member_ids: Iterable[str],
+    member_ids: Collection[str],
     topic_ids: Iterable[Uuid],
     partition_counts: Mapping[Uuid, int],
 ) -> dict[str, Partitions] | None:
@@ -47,35 +50,35 @@ def reassign_same(
     it left behind, so that it has to look at each of them: one has what another has, or what there is not.
     """
     wanted = sorted(topic_id for topic_id in topic_ids if topic_id in partition_counts)
-    claimed = targets.claimed
+    claimed, known = targets.claimed, targets.by_member.keys()
     if targets.is_disputed or not claimed.keys() <= set(wanted):
         return None
     if not all(targets.are_below(topic_id, partition_counts[topic_id]) for topic_id in claimed):
         return None
-    known = targets.sizes
-    sizes = {member_id: known.get(member_id, 0) for member_id in sorted(member_ids)}
-    if not known.keys() <= sizes.keys():
-        return None
-    changed = _changes(targets.by_member, sizes, claimed, wanted, partition_counts)
-    if len(known) < len(sizes):
-        for member_id in sizes.keys() - known.keys():
-            changed.setdefault(member_id, {})
+    newcomers = sorted(set(member_ids) - known)
+    if len(known) + len(newcomers) != len(member_ids):
+        return None  # somebody who is gone has a target
+    by_size: Mapping[int, Sequence[str]] = targets.by_size
+    if newcomers:
+        by_size = {**by_size, 0: sorted([*by_size.get(0, ()), *newcomers])}
+    changed = _changes(targets.by_member, by_size, claimed, wanted, partition_counts)
+    for member_id in newcomers:
+        changed.setdefault(member_id, {})
     return changed
 
 
 def _changes(
     held_by: Mapping[str, Partitions],
-    sizes: Mapping[str, int],
+    by_size: Mapping[int, Sequence[str]],
     taken: Mapping[Uuid, Collection[int]],
     topic_ids: Iterable[Uuid],
     partition_counts: Mapping[Uuid, int],
 ) -> dict[str, Partitions]:
-    """Who gets something else than it has. `sizes` has all members, in the order of their ids."""
+    """Who gets something else than it has. `by_size` has all members, by how much they have, in the order of
+    their ids: most have what they should, and are not looked at."""
     topic_ids = list(topic_ids)
-    if not sizes:
+    if not by_size:
         return {}
-    least, extra = divmod(sum(partition_counts[topic_id] for topic_id in topic_ids), len(sizes))
-    favoured = set(_favoured(sizes, least, extra))
     free = [
         (topic_id, partition)
         for topic_id in topic_ids
@@ -85,15 +88,13 @@ def _changes(
     ]
     changed: dict[str, dict[Uuid, list[int]]] = {}
     rooms: deque[tuple[str, int]] = deque()
-    for member_id, size in sizes.items():
-        room = least - size + (member_id in favoured)
-        if room:
-            held = held_by.get(member_id, NO_PARTITIONS)
-            changed[member_id] = claim = {topic_id: sorted(held[topic_id]) for topic_id in sorted(held)}
-            if room > 0:
-                rooms.append((member_id, room))
-            else:
-                free += _given_up(claim, -room)
+    for member_id, room in _rooms(by_size, sum(partition_counts[topic_id] for topic_id in topic_ids)):
+        held = held_by.get(member_id, NO_PARTITIONS)
+        changed[member_id] = claim = {topic_id: sorted(held[topic_id]) for topic_id in sorted(held)}
+        if room > 0:
+            rooms.append((member_id, room))
+        else:
+            free += _given_up(claim, -room)
     for topic_id, partition in sorted(free):
         member_id, room = rooms.popleft()
         changed[member_id].setdefault(topic_id, []).append(partition)
@@ -103,6 +104,33 @@ def _changes(
         member_id: {topic_id: frozenset(partitions) for topic_id, partitions in claim.items()}
         for member_id, claim in changed.items()
     }
+
+
+def _rooms(by_size: Mapping[int, Sequence[str]], total: int) -> list[tuple[str, int]]:
+    """Who has too little or too much, and how much that is, in the order of their ids.
+
+    Some get one more than the others: first those who have it already; among equals, by their ids.
+    """
+    least, extra = divmod(total, sum(map(len, by_size.values())))
+    have_it = _of_sizes(by_size, [size for size in by_size if size > least])
+    others = _of_sizes(by_size, [size for size in by_size if size <= least])
+    rooms: dict[str, int] = {}
+    for size, member_ids in by_size.items():
+        wanted = least + (size > least)
+        if size != wanted:
+            rooms.update(dict.fromkeys(member_ids, wanted - size))
+    for member_id in have_it[extra:]:
+        rooms[member_id] = rooms.get(member_id, 0) - 1
+    for member_id in others[: max(0, extra - len(have_it))]:
+        rooms[member_id] = rooms.get(member_id, 0) + 1
+    return sorted((member_id, room) for member_id, room in rooms.items() if room)
+
+
+def _of_sizes(by_size: Mapping[int, Sequence[str]], sizes: Sequence[int]) -> Sequence[str]:
+    """The members that have so many, in the order of their ids."""
+    if len(sizes) == 1:
+        return by_size[sizes[0]]
+    return sorted(chain.from_iterable(by_size[size] for size in sizes))
 
 
 def _kept(
@@ -140,17 +168,6 @@ def _undisputed(
             return None
         taken[topic_id] = together
     return taken
-
-
-def _favoured(sizes: Mapping[str, int], least: int, extra: int) -> list[str]:
-    """Who gets one more than the others: first those who have it already; among equals, by their ids."""
-    if not extra:
-        return []
-    have_it = [member_id for member_id, size in sizes.items() if size > least]
-    if len(have_it) >= extra:
-        return have_it[:extra]
-    others = [member_id for member_id, size in sizes.items() if size <= least]
-    return have_it + others[: extra - len(have_it)]
 
 
 def _given_up(claim: dict[Uuid, list[int]], count: int) -> list[tuple[Uuid, int]]:

@@ -40,8 +40,6 @@ see `migration`.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from quorate.coordinator.classic import ClassicGroup, State
 from quorate.coordinator.consumer_admission import (
     admit_dynamic,
@@ -56,10 +54,9 @@ from quorate.coordinator.consumer_members import (
     LEAVE_EPOCH,
     STATIC_LEAVE_EPOCH,
     Held,
-    Member,
     partitions_of,
 )
-from quorate.coordinator.consumer_settled import says_nothing_of_itself
+from quorate.coordinator.consumer_says import as_it_says
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.consumer_steps import take_steps
 from quorate.coordinator.effects import Caller, Ticket
@@ -162,7 +159,7 @@ def _hear(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step: St
     else:
         admitted = admit_static(state, member_id, request.instance_id, request.member_epoch, owned)
     member = admitted.member
-    says = _as_it_says(member, request, caller)
+    says = as_it_says(member, request, caller)
     written, after = take_steps(group, admitted, says, owned, caller, around, step)
     step.records.extend(written)
     group.keep_alive(after, around.rules, step)
@@ -182,32 +179,6 @@ def _hear(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step: St
             heartbeat_interval_ms=around.rules.heartbeat_interval_ms,
             assignment=_shown(after.assigned) if shows else None,
         ),
-    )
-
-
-def _as_it_says(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
-    """The member after what it says about itself; the same, if it says nothing new."""
-    if member.classic is None and says_nothing_of_itself(member, request, caller):
-        return member
-    return replace(
-        member,
-        instance_id=member.instance_id if request.instance_id is None else request.instance_id,
-        rack_id=member.rack_id if request.rack_id is None else request.rack_id,
-        client_id=caller.client_id,
-        client_host=caller.client_host,
-        rebalance_timeout_ms=member.rebalance_timeout_ms
-        if request.rebalance_timeout_ms == -1
-        else request.rebalance_timeout_ms,
-        topic_names=member.topic_names
-        if request.subscribed_topic_names is None
-        else frozenset(request.subscribed_topic_names),
-        topic_regex=member.topic_regex
-        if request.subscribed_topic_regex is None
-        else request.subscribed_topic_regex,
-        server_assignor=member.server_assignor
-        if request.server_assignor is None
-        else request.server_assignor,
-        classic=None,
     )
 
 

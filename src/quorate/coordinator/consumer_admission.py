@@ -1,18 +1,16 @@
 """Who may speak in a consumer group, and as whom.
 
-| who asks                             | what comes of it
-|
-|--------------------------------------|-----------------------------------------------------------------------|
-| epoch 0, an id that nobody has       | is a new member
-| | epoch 0, an id that is known         | begins again, and is told what it has
-| | epoch 0, an instance that left (-2)  | takes its place, with all that it had
-| | epoch 0, an instance that is in use  | UNRELEASED_INSTANCE_ID, unless it is the holder itself
-| | its own epoch                        | is heard
-| | its epoch before that                | is heard if what it has is still its own: it did not get the answer
-| | any other epoch                      | FENCED_MEMBER_EPOCH: it has to drop everything and begin again
-| | an id that is not known              | UNKNOWN_MEMBER_ID
-| | an instance that another id holds    | FENCED_INSTANCE_ID
-|
+    epoch 0, an id that nobody has         is a new member
+    epoch 0, an id that is known           begins again, and is told what it has
+    epoch 0, an instance that left (-2)    takes its place, with all that it had
+    epoch 0, an instance that is in use    UNRELEASED_INSTANCE_ID, unless it is the holder itself
+    its own epoch                          is heard
+    its epoch before that                  is heard if what it has is still its own: it did not get the answer
+    any other epoch                        FENCED_MEMBER_EPOCH: it has to drop everything and begin again
+    an id that is not known                UNKNOWN_MEMBER_ID
+    an instance that another id holds      FENCED_INSTANCE_ID
+
+Whoever leaves says so with an epoch below 0: see `consumer_leaving`.
 """
 
 from __future__ import annotations

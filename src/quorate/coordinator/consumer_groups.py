@@ -21,6 +21,7 @@ from quorate.coordinator.consumer import (
     first_heartbeat,
     heartbeat,
 )
+from quorate.coordinator.consumer_announcing import announce
 from quorate.coordinator.consumer_describe import describe_missing
 from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
 from quorate.coordinator.consumer_settled import is_settled
@@ -160,6 +161,12 @@ class ConsumerGroups:
         begun = first_heartbeat(classic, hearing, around, step)
         if begun is not None:
             self._new[group_id] = begun
+
+    def announce(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, step: Step) -> None:
+        """Notes a member that will be heard a moment later: see `consumer_announcing`."""
+        group = self._groups.get(request.group_id)
+        if group is not None:
+            announce(group, request, caller, self._around(request.group_id, step), step)
 
     def expire(self, timer: Timer, step: Step) -> None:
         """A timer of a consumer group has come."""

@@ -6,11 +6,11 @@ Nearly every heartbeat is one. Nothing is to be decided then: the member lives, 
 from __future__ import annotations
 
 from quorate.coordinator.consumer_group import ConsumerGroup
-from quorate.coordinator.consumer_members import Member
+from quorate.coordinator.consumer_says import says_nothing_of_itself
 from quorate.coordinator.effects import Caller
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
 
-__all__ = ["is_settled", "says_nothing_of_itself"]
+__all__ = ["is_settled"]
 
 
 def is_settled(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
@@ -26,18 +26,4 @@ def is_settled(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, cal
         and not state.regex_counts  # expressions are looked up again from time to time
         and request.topic_partitions is None
         and says_nothing_of_itself(member, request, caller)
-    )
-
-
-def says_nothing_of_itself(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
-    """Whether all that is known of a member stays as it is."""
-    return (
-        member.client_id == caller.client_id
-        and member.client_host == caller.client_host
-        and request.instance_id is None
-        and request.rack_id is None
-        and request.rebalance_timeout_ms == -1
-        and request.subscribed_topic_names is None
-        and request.subscribed_topic_regex is None
-        and request.server_assignor is None
     )

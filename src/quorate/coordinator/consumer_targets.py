@@ -7,6 +7,7 @@ nobody has to go through all targets to find out.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Mapping
 
 from quorate.coordinator.consumer_members import NO_PARTITIONS, Partitions
@@ -18,12 +19,13 @@ __all__ = ["Targets"]
 class Targets:
     """By member id."""
 
-    __slots__ = ("_claims", "_disputed", "_extremes", "by_member", "sizes")
+    __slots__ = ("_claims", "_disputed", "_extremes", "_sizes", "by_member", "by_size")
 
     def __init__(self) -> None:
         self.by_member: dict[str, Partitions] = {}
-        self.sizes: dict[str, int] = {}
-        """How many partitions each member shall have; those that have a target."""
+        self.by_size: dict[int, list[str]] = {}
+        """The members by how many partitions they shall have; those that have a target, ordered."""
+        self._sizes: dict[str, int] = {}  # the same, by member
         self._claims: dict[Uuid, dict[int, int]] = {}  # for how many members a partition is meant
         self._disputed = 0  # partitions that are meant for more than one
         self._extremes: dict[Uuid, tuple[int, int]] = {}  # the lowest and the highest that ever were
@@ -54,7 +56,7 @@ class Targets:
     def put(self, member_id: str, target: Partitions) -> None:
         before = self.by_member.get(member_id, NO_PARTITIONS)
         self.by_member[member_id] = target
-        self.sizes[member_id] = sum(map(len, target.values()))
+        self._resize(member_id, sum(map(len, target.values())))
         for topic_id, partitions in target.items():
             old = before.get(topic_id)
             self._claim(topic_id, partitions if old is None else partitions - old)
@@ -64,9 +66,25 @@ class Targets:
 
     def drop(self, member_id: str) -> None:
         before = self.by_member.pop(member_id, NO_PARTITIONS)
-        self.sizes.pop(member_id, None)
+        self._resize(member_id, None)
         for topic_id, partitions in before.items():
             self._release(topic_id, partitions)
+
+    def _resize(self, member_id: str, size: int | None) -> None:
+        """None if the member has no target any more."""
+        before = self._sizes.get(member_id)
+        if size == before:
+            return
+        if before is not None:
+            equals = self.by_size[before]
+            del equals[bisect_left(equals, member_id)]
+            if not equals:
+                del self.by_size[before]
+        if size is None:
+            del self._sizes[member_id]
+        else:
+            self._sizes[member_id] = size
+            insort(self.by_size.setdefault(size, []), member_id)
 
     def _claim(self, topic_id: Uuid, partitions: frozenset[int]) -> None:
         if not partitions:

@@ -7,7 +7,7 @@ not known here was written by a newer coordinator: it is passed over.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from struct import Struct
 from typing import Any, Final
 
@@ -27,7 +27,7 @@ __all__ = ["decode", "encode", "value_version"]
 
 _INT16: Final = Struct(">h")
 _NO_EXPIRY: Final = -1
-_OFFSET_KEYS_MAX: Final = 20_000  # that are remembered
+_KEYS_MAX: Final = 20_000  # that are remembered, of offsets and of members
 
 
 def _pairs() -> Mapping[int, tuple[type[Record], type[Record]]]:
@@ -42,7 +42,13 @@ def _pairs() -> Mapping[int, tuple[type[Record], type[Record]]]:
 
 
 _PAIRS: Final = _pairs()
-_encoders: Final[dict[tuple[type[Record], int], Callable[..., Any]]] = {}  # of the kinds that were written
+_MEMBER_KEYS: Final = frozenset(
+    {
+        group_records.ConsumerGroupMemberMetadataKey,
+        group_records.ConsumerGroupTargetAssignmentMemberKey,
+        group_records.ConsumerGroupCurrentMemberAssignmentKey,
+    }
+)
 _EXPIRING: Final = 1  # the one version of an offset that says when it expires
 _VERSIONS: Final[Mapping[type[Record], int]] = {OffsetCommitValue: 3, group_records.GroupMetadataValue: 3}
 
@@ -56,9 +62,12 @@ def value_version(value: Record) -> int:
 
 def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
     """The key and the value of a record; a tombstone has none."""
-    key, value = record.key, record.value
-    if key.__class__ is OffsetCommitKey:
+    key: Any = record.key
+    value, kind = record.value, key.__class__
+    if kind is OffsetCommitKey:
         head = _offset_key(key.group, key.topic, key.partition)
+    elif kind in _MEMBER_KEYS:
+        head = _member_key(kind, key.group_id, key.member_id)
     else:
         head = _encoded(key, key.__key__, 0)
     if value is None:
@@ -67,20 +76,28 @@ def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
     return head, _encoded(value, version, version)
 
 
-@lru_cache(maxsize=_OFFSET_KEYS_MAX)
+@lru_cache(maxsize=_KEYS_MAX)
 def _offset_key(group: str, topic: str, partition: int) -> bytes:
     """Groups commit the same partitions again and again."""
     key = OffsetCommitKey(group=group, topic=topic, partition=partition)
     return _encoded(key, key.__key__, 0)
 
 
+@lru_cache(maxsize=_KEYS_MAX)
+def _member_key(kind: type[Any], group_id: str, member_id: str) -> bytes:
+    """While others come and go, a member is given another target each time."""
+    return _encoded(kind(group_id=group_id, member_id=member_id), kind.__key__, 0)
+
+
+@cache
+def _writer(kind: type[Record], begin: int, version: int) -> tuple[bytes, Callable[..., Any]]:
+    return _INT16.pack(begin), codec.encoder_of(((kind, version),))
+
+
 def _encoded(message: Record, begin: int, version: int) -> bytes:
     """What a key or a value looks like behind the number that it begins with."""
-    out = bytearray(_INT16.pack(begin))
-    encode_message = _encoders.get((message.__class__, version))
-    if encode_message is None:
-        sequence = ((message.__class__, version),)
-        encode_message = _encoders[sequence[0]] = codec.encoder_of(sequence)
+    number, encode_message = _writer(message.__class__, begin, version)
+    out = bytearray(number)
     try:
         encode_message(message, out)
     except FAILURES as error:

@@ -335,6 +335,13 @@ class GroupShard:
         self._adopt(request.group_id)
         return step.effects()
 
+    def announce(self, request: ConsumerGroupHeartbeatRequest, caller: Caller, moment: Moment) -> Effects:
+        """What can be written of a member that comes before it is heard, with others that come too; nothing
+        if it is to be heard at once."""
+        step = self._step(moment)
+        self._consumer.announce(request, caller, step)
+        return step.effects()
+
     def _adopt(self, group_id: str) -> None:
         """If a step has made a classic group of a consumer group, it is one from now on."""
         consumer = self._consumer.get(group_id)

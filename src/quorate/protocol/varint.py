@@ -23,6 +23,8 @@ def uvarint(value: int) -> bytes:
     """
     if value < 128:
         return _SHORT[value]
+    if value < 16384:
+        return bytes((value & 127 | 128, value >> 7))
     out = bytearray()
     while value > 127:
         out.append(value & 127 | 128)

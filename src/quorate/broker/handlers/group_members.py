@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from quorate.broker.groups import Groups
@@ -108,7 +109,11 @@ class GroupMembers:
         except ApiError as error:
             return refuse(request, version, error.code)
         shard = hosted.shard
+        announce = None
+        if request.__class__ is ConsumerGroupHeartbeatRequest and request.member_epoch == 0:
+            announce = partial(shard.announce, request, caller)
         return hosted.ask(
             lambda ticket, moment: step(shard, ticket, request, caller, moment),
             lambda code: refuse(request, version, code),
+            announce,
         )
