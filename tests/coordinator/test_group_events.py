@@ -36,7 +36,7 @@ def test_a_member_that_joins() -> None:
     )
     assert event.line() == (
         "Preparing to rebalance group g in state Stable with old generation 1: a member joined"
-        " member=b-id3 client=b host=/host-of-b reason='scaled up' members=2"
+        " member=b-id2 client=b host=/host-of-b reason='scaled up' members=2"
     )
 
 

@@ -450,20 +450,23 @@ class Hosted(Generic[S]):
         if len(leading.isr) < partition.min_isr:
             return ErrorCode.NOT_ENOUGH_REPLICAS
         producer, batch, limit_bytes = effects.producer, self._batch, partition.config.max_message_bytes
-        encoded = encoded_from(0 if batch is None else len(batch), effects.records)
-        if batch is not None and not batch.takes(producer, encoded, limit_bytes):
+        number = 0 if batch is None else len(batch)
+        encoded = encoded_from(number, effects.records)
+        size_bytes = sum(map(len, encoded))
+        if batch is not None and not batch.takes(producer, size_bytes, limit_bytes):
             self._flush()
             if self.state is not State.ACTIVE:
                 return None  # the disk has failed, and everybody was told
-            batch, encoded = None, encoded_from(0, effects.records)
+            batch, number, encoded = None, 0, encoded_from(0, effects.records)
+            size_bytes = sum(map(len, encoded))
         if batch is None:
-            if HEADER_BYTES + sum(map(len, encoded)) > limit_bytes:
+            if HEADER_BYTES + size_bytes > limit_bytes:
                 return ErrorCode.MESSAGE_TOO_LARGE
             batch = self._batch = OpenBatch(producer, moment)
             self._host.write_soon(self, moment)
-        offset, apply = partition.log.end_offset + len(batch), self.shard.apply
+        batch.add(effects, encoded, size_bytes)
+        offset, apply = partition.log.end_offset + number, self.shard.apply
         producer_id = NO_PRODUCER_ID if producer is None else producer.id
-        batch.add(effects, encoded)
         for record in effects.records:
             apply(record, offset, producer_id)
             offset += 1

@@ -22,6 +22,8 @@ _NOBODY: Final = Producer(NO_PRODUCER_ID, -1)
 
 def encoded_from(number: int, records: Sequence[LogRecord]) -> list[bytes]:
     """Records as they stand in a batch, the first of them at a number."""
+    if len(records) == 1:
+        return [encode_plain_record(number, *encode(records[0]))]
     return [encode_plain_record(at, *encode(record)) for at, record in enumerate(records, number)]
 
 
@@ -49,14 +51,14 @@ class OpenBatch:
         """How many records there are."""
         return len(self._sections)
 
-    def takes(self, producer: Producer | None, encoded: Sequence[bytes], limit_bytes: int) -> bool:
-        """Whether these, of this producer, can be part of it."""
-        return self.producer == producer and self.size_bytes + sum(map(len, encoded)) <= limit_bytes
+    def takes(self, producer: Producer | None, size_bytes: int, limit_bytes: int) -> bool:
+        """Whether so many bytes more, of this producer, can be part of it."""
+        return self.producer == producer and self.size_bytes + size_bytes <= limit_bytes
 
-    def add(self, step: Effects, encoded: Sequence[bytes]) -> None:
+    def add(self, step: Effects, encoded: Sequence[bytes], size_bytes: int) -> None:
         """The records of a step, encoded from the number on that comes next."""
         self._sections += encoded
-        self.size_bytes += sum(map(len, encoded))
+        self.size_bytes += size_bytes
         self.steps.append(step)
 
     def build(self) -> bytearray:

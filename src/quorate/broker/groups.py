@@ -111,7 +111,7 @@ class Groups:
 
     def of(self, group_id: str) -> Hosted[GroupShard]:
         """The coordinator of a group. `ApiError` if that is not here, or not yet."""
-        return self.shards.active(self.partition_of(group_id))
+        return self.active(group_id) or self.shards.active(self.partition_of(group_id))
 
     def active(self, group_id: str) -> Hosted[GroupShard] | None:
         """The coordinator of a group, if it is here and serves. Heartbeats ask for it again and again."""

@@ -48,7 +48,8 @@ _NEEDS_KNOWN_ID: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """One request to join, with all that is known of who asks. `new_id` is new in the world."""
+    """One request to join, with all that is known of who asks. `new_id` is new in the world, for one that has
+    none."""
 
     ticket: Ticket
     request: JoinGroupRequest

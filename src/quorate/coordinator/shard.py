@@ -238,7 +238,7 @@ class GroupShard:
             code = ErrorCode.INVALID_SESSION_TIMEOUT
             step.answer(ticket, join_refused(caller.version, code, request.member_id))
         else:
-            self._join(Joiner(ticket, request, caller, self._new_id()), step)
+            self._join(Joiner(ticket, request, caller, "" if request.member_id else self._new_id()), step)
         return step.effects()
 
     def _join(self, joiner: Joiner, step: Step) -> None:
