@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
+from quorate.broker.coordinators import Hosted
 from quorate.broker.groups import Groups
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator import refusals
@@ -82,21 +83,21 @@ class GroupMembers:
     def _consumer_heartbeat(
         self, context: RequestContext, header: RequestHeader, request: ConsumerGroupHeartbeatRequest
     ) -> Answer | Awaitable[Answer]:
-        group_id = request.group_id
+        group_id, version = request.group_id, header.request_api_version
         if self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
             hosted = self._groups.active(group_id)
-            if hosted is not None:
-                caller = caller_of(context, header.request_api_version)
+            if hosted is not None and group_id:
+                caller = caller_of(context, version)
                 answer = hosted.shard.settled_heartbeat(request, caller, self._broker.now_ms())
                 if answer is not None:
                     return answer
+                return self._ask_hosted(hosted, caller, request, GroupShard.consumer_group_heartbeat)
         return self._ask(context, header, request, GroupShard.consumer_group_heartbeat)
 
     def _ask(
         self, context: RequestContext, header: RequestHeader, request: Any, step: Step[Any]
     ) -> Answer | Awaitable[Answer]:
         version, group_id = header.request_api_version, request.group_id
-        caller = caller_of(context, version)
         if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not group_id:
@@ -108,12 +109,17 @@ class GroupMembers:
             hosted = self._groups.of(group_id)
         except ApiError as error:
             return refuse(request, version, error.code)
+        return self._ask_hosted(hosted, caller_of(context, version), request, step)
+
+    def _ask_hosted(
+        self, hosted: Hosted[GroupShard], caller: Caller, request: Any, step: Step[Any]
+    ) -> Answer | Awaitable[Answer]:
         shard = hosted.shard
         announce = None
         if request.__class__ is ConsumerGroupHeartbeatRequest and request.member_epoch == 0:
             announce = partial(shard.announce, request, caller)
         return hosted.ask(
             lambda ticket, moment: step(shard, ticket, request, caller, moment),
-            lambda code: refuse(request, version, code),
+            lambda code: refuse(request, caller.version, code),
             announce,
         )
