@@ -16,6 +16,7 @@ from pathlib import Path
 from bench.broker_clients import consume, latencies, percentile, produce, stored, topic_on
 from bench.broker_nodes import ApacheCommands, Nodes, QuorateCommands, why_no_apache
 from bench.broker_sizes import Sizes, best
+from bench.broker_wire import Wire, produce_frame
 from bench.timing import Row
 
 STARTS = 3
@@ -24,6 +25,7 @@ ROUNDS_MAX = 2  # of those that count; there are many flows
 PARTITIONS = (1, 16)
 ACKS = ("1", "all")
 BATCHES = {"1 MB": 1_000_000, "16 KB": 16_384}  # librdkafka's default, and that of the Java producer
+CONSUMED_BATCH_BYTES = 100_000
 CPU_AT_MOST = 0.8
 LITTLE = 0.15
 
@@ -131,6 +133,17 @@ class _Flows:
             assert stored(node.bootstrap, topic, self.partitions) == self.records + 1
         return flow.seconds, used / flow.megabytes * 1000
 
+    def fill(self, node: Nodes, topic: str) -> None:
+        """The same batches for both sides: a producer would make smaller ones for whoever answers faster, and
+        what consumers do for a batch is most of what they do."""
+        in_a_batch = CONSUMED_BATCH_BYTES // self.record_bytes
+        batches = -(-self.records // (in_a_batch * self.partitions))
+        with Wire(node.port_of(1)) as wire:
+            for partition_id in range(self.partitions):
+                request = produce_frame(topic, in_a_batch, self.record_bytes, partition_id=partition_id)
+                wire.stream(request, batches, 8)
+        assert stored(node.bootstrap, topic, self.partitions) >= self.records
+
     def consume(self, node: Nodes, topic: str) -> tuple[float, float]:
         before = node.cpu_seconds()
         flow = consume(node.bootstrap, topic, self.partitions, self.records, self.record_bytes)
@@ -149,9 +162,8 @@ def _flows(flows: _Flows) -> Iterator[Row | str]:
         topic_on(flows.ours.bootstrap, flows.partitions) as our_topic,
         topic_on(flows.apache.bootstrap, flows.partitions) as apache_topic,
     ):
-        for node, topic in ((flows.ours, our_topic), (flows.apache, apache_topic)):
-            settings = {"bootstrap.servers": node.bootstrap}
-            produce(settings, topic, flows.partitions, flows.records, flows.record_bytes)
+        flows.fill(flows.ours, our_topic)
+        flows.fill(flows.apache, apache_topic)
         ours, apache = best(
             min(ROUNDS_MAX, flows.sizes.rounds),
             partial(flows.consume, flows.ours, our_topic),

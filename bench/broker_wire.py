@@ -93,19 +93,21 @@ class Wire:
         return sorted(found)
 
 
-def produce_request(topic: str, values: Sequence[bytes], acks: int = 1) -> ProduceRequest:
+def produce_request(
+    topic: str, values: Sequence[bytes], acks: int = 1, partition_id: int = 0
+) -> ProduceRequest:
     now_ms = int(time.time() * 1000)
     records = [Record(offset, now_ms, None, value) for offset, value in enumerate(values)]
     part = ProduceRequest.TopicProduceData
-    partition = part.PartitionProduceData(index=0, records=bytes(batches.build(records)))
+    partition = part.PartitionProduceData(index=partition_id, records=bytes(batches.build(records)))
     return ProduceRequest(
         acks=acks, timeout_ms=30_000, topic_data=[part(name=topic, partition_data=[partition])]
     )
 
 
-def produce_frame(topic: str, records: int, record_bytes: int, acks: int = 1) -> bytes:
+def produce_frame(topic: str, records: int, record_bytes: int, acks: int = 1, partition_id: int = 0) -> bytes:
     """A produce request of one batch, as it travels."""
-    request = produce_request(topic, [bytes(record_bytes)] * records, acks)
+    request = produce_request(topic, [bytes(record_bytes)] * records, acks, partition_id)
     return bytes(frame.encode_request(request, PRODUCE_VERSION, 1, CLIENT_ID))
 
 
