@@ -128,6 +128,16 @@ async def test_answers_come_in_the_order_of_requests():
         assert parked.calls == [0, 1, 2, 3, 4]
 
 
+async def test_whoever_counts_answers_is_called_when_they_have_left():
+    counted = []
+    async with serving(Route(HeartbeatRequest, answer_beat)) as server, raw(server) as peer:
+        server.when_answered = lambda: counted.append((server.counters.requests, server.counters.bytes_sent))
+        peer.ask_beats(range(3))
+        await peer.beats(3)
+        assert counted[-1] == (3, server.counters.bytes_sent)
+        assert all(sent_bytes > 0 for _, sent_bytes in counted)
+
+
 async def test_requests_that_are_not_answered():
     """Produce with acks=0 has effects, and nothing is said about it."""
     produced = []

@@ -53,7 +53,9 @@ class Measured:
         header = RequestHeader(
             request_api_key=request.__key__, request_api_version=version, correlation_id=1, client_id="test"
         )
-        return handler(CONTEXT, header, request)
+        given = handler(CONTEXT, header, request)
+        self.metrics.meters.catch_up()  # as a server does when the answer has left
+        return given
 
     def samples(self):
         return samples_of(self.metrics.scrape(None)[0].decode())
@@ -168,6 +170,22 @@ async def test_of_requests_that_are_answered_together_each_has_its_part_of_the_t
     assert times(measured, "requestqueuetimems") == (8, pytest.approx(20))
     assert times(measured, "totaltimems") == (8, pytest.approx(36))
     assert len(noted) == 8
+
+
+@in_loop
+async def test_an_answer_is_counted_when_it_has_left():
+    measured, noted = Measured({}), []
+    table = RouteTable([Route(HeartbeatRequest, answer)])
+    measured.metrics.meters.measure(table, {HeartbeatRequest: lambda *about: noted.append(about)})
+    header = RequestHeader(
+        request_api_key=HeartbeatRequest.__key__, request_api_version=4, correlation_id=1, client_id="test"
+    )
+    given = table.handler(HeartbeatRequest.__key__, 4)(CONTEXT, header, request := beat())
+    assert not noted
+    measured.metrics.meters.catch_up()
+    measured.metrics.meters.catch_up()
+    assert noted == [(header, request, given)]
+    assert times(measured, "totaltimems") == (1, 0)
 
 
 @in_loop

@@ -54,6 +54,7 @@ class State(StrEnum):
     DEAD = "Dead"
 
 
+@plain_members
 class Trigger(StrEnum):
     """What changes a state. The words are those of the events that tell of it."""
 

@@ -17,7 +17,7 @@ from quorate.coordinator.group_records import (
     ConsumerGroupMemberMetadataValue,
 )
 from quorate.protocol.types import Uuid
-from quorate.values import dataclass
+from quorate.values import dataclass, plain_members
 
 __all__ = [
     "LEAVE_EPOCH",
@@ -55,6 +55,7 @@ class TopicPartitions(Protocol):
     partitions: list[int]
 
 
+@plain_members
 class MemberState(IntEnum):
     """How far a member has come on its way to its target assignment; the numbers stand in the log."""
 

@@ -349,9 +349,12 @@ class Conversation(asyncio.BufferedProtocol):
             served += self._begin(buffer, begin, end)
             if out.size_bytes >= limits.write_buffer_high_bytes:
                 self._flush()
-        self._counters.requests += served
         if out.size_bytes:
             self._flush()
+        if served:
+            self._counters.requests += served
+            if self._server.when_answered is not None:
+                self._server.when_answered()
         if self._running is None and not waiting and not self._is_closing:
             if reader.refusal is not None:
                 self._refuse(str(reader.refusal))

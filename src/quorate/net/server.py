@@ -52,7 +52,8 @@ class Server:
     """One listener. `routes` may be replaced while it runs: the next request finds the new ones.
 
     Listeners may share a `budget`. `when_queued` is told how long a request, by its route id, has waited for
-    those before it, just before its handler is called. `throttle_time_ms` says of an answer for how long its
+    those before it, just before its handler is called. `when_answered` is called when answers have left that
+    were given at once: whoever counts them does so then. `throttle_time_ms` says of an answer for how long its
     connection is muted after it, `connection_delay_ms` of an address for how long a new connection is held
     back before it is closed; 0 is for no time, and for one that is served.
     """
@@ -66,6 +67,7 @@ class Server:
         logger: logging.Logger | None = None,
         budget: Budget | None = None,
         when_queued: Callable[[int, float], None] | None = None,
+        when_answered: Callable[[], None] | None = None,
         throttle_time_ms: Callable[[Answer], int] | None = None,
         connection_delay_ms: Callable[[str], int] | None = None,
     ) -> None:
@@ -75,6 +77,7 @@ class Server:
         self.logger = logging.getLogger("quorate.net") if logger is None else logger
         self.budget = Budget() if budget is None else budget
         self.when_queued = when_queued
+        self.when_answered = when_answered
         self.throttle_time_ms = throttle_time_ms
         self._connection_delay_ms = connection_delay_ms
         self.counters = Counters()

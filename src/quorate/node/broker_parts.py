@@ -190,6 +190,7 @@ class BrokerParts:
                 limits=self._limits(),
                 budget=self.budget,
                 when_queued=self._metrics.meters.queued,
+                when_answered=self._metrics.meters.catch_up,
                 throttle_time_ms=throttle_time_ms,
                 connection_delay_ms=lambda host: self.quotas.connections.charge(host, self.now_ms()),
             )

@@ -109,6 +109,9 @@ class RequestTimes:
         yield "remotetimems", self.remote.plus_zeros(at_once)
 
 
+_Answered = tuple[RequestTimes, float, float, "Note | None", RequestHeader, Any, Any]
+
+
 class _Count:
     """Of requests of one kind in one version."""
 
@@ -126,6 +129,8 @@ class RequestMeters:
         self.counts: dict[tuple[type[Request], int], _Count] = {}
         self.times: dict[type[Request], RequestTimes] = {}
         self._by_route_id: dict[int, RequestTimes] = {}
+        # Requests that were answered at once, and are counted when their answers have left.
+        self._answered: list[_Answered] = []
 
     def measure(
         self,
@@ -133,7 +138,8 @@ class RequestMeters:
         notes: Mapping[type[Request], Note] | None = None,
         settle: Settle | None = None,
     ) -> None:
-        """`notes` are told of the requests of their kinds, `settle` of all."""
+        """`notes` are told of the requests of their kinds, `settle` of all. Whoever calls the handlers has to
+        call `catch_up` as well."""
         clock = asyncio.get_running_loop().time if self._clock is None else self._clock
         for at, (handler, response_cls) in table.by_route_id.items():
             cls, version = request_class(at >> 16), at & 0xFFFF
@@ -141,7 +147,9 @@ class RequestMeters:
             times = self.times.setdefault(cls, RequestTimes())
             self._by_route_id[at] = times
             note = (notes or {}).get(cls)
-            measured = _measured(handler, response_cls, count, times, clock, note, settle)
+            measured = _measured(
+                handler, response_cls, count, times, clock, note, settle, self._answered.append
+            )
             table.by_route_id[at] = measured, response_cls
             if at in table.series:
                 table.series[at] = _measured_series(table.series[at], count, times, clock, note, settle)
@@ -151,6 +159,21 @@ class RequestMeters:
         times = self._by_route_id.get(route_id)
         if times is not None:
             times.waited_ms = waited_ms
+
+    def catch_up(self) -> None:
+        """Counts what was answered since the last time."""
+        answered = self._answered[:]
+        self._answered.clear()
+        for times, waited_ms, local_ms, note, header, request, answer in answered:
+            if waited_ms:
+                times.observe(waited_ms, local_ms, 0.0)
+            elif local_ms <= _SHORT_MS:  # `observe`, without a search
+                times.at_once.counts[0] += 1
+                times.at_once.total_ms += local_ms
+            else:
+                times.at_once.observe(local_ms)
+            if note is not None:
+                note(header, request, answer)
 
     # Asking
 
@@ -196,10 +219,8 @@ def _measured(
     clock: Callable[[], float],
     note: Note | None,
     settle: Settle | None,
+    answered_at_once: Callable[[_Answered], None],
 ) -> Handler:
-    at_once = times.at_once
-    at_once_counts = at_once.counts
-
     def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
         count.requests += 1
         waited_ms = times.waited_ms
@@ -209,16 +230,9 @@ def _measured(
         if answer.__class__ is response_cls or isinstance(answer, (Response, NoResponse)):
             if waited_ms:
                 times.waited_ms = 0.0
-                times.observe(waited_ms, local_ms, 0.0)
-            elif local_ms <= _SHORT_MS:  # `observe`, without a search
-                at_once_counts[0] += 1
-                at_once.total_ms += local_ms
-            else:
-                at_once.observe(local_ms)
-            if note is not None:
-                note(header, request, answer)
             if settle is not None:
                 settle(context, header, request, answer, local_ms)
+            answered_at_once((times, waited_ms, local_ms, note, header, request, answer))
             return answer
         times.waited_ms = 0.0
         parked = clock()

@@ -29,6 +29,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.record import RECORD_BYTES_MIN, Record, encode_record, read_record
 from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError
+from quorate.values import plain_members
 
 __all__ = [
     "HEADER_BYTES",
@@ -85,6 +86,7 @@ _PRODUCER: Final = Struct(">qhi")
 _CONTROL_KEY: Final = Struct(">hh")
 
 
+@plain_members
 class TimestampType(IntEnum):
     """Whose clock the timestamps of a batch come from: the producer's, or the leader's at the append."""
 

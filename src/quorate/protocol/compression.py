@@ -26,6 +26,7 @@ import cramjam
 
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer
+from quorate.values import plain_members
 
 __all__ = ["DECOMPRESSED_BYTES_MAX", "Codec", "compress", "decompress"]
 
@@ -37,6 +38,7 @@ GZIP_LEVEL: Final = 6
 ZSTD_LEVEL: Final = 3
 
 
+@plain_members
 class Codec(IntEnum):
     """The low three bits of a batch's attributes."""
 
