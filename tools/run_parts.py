@@ -21,6 +21,8 @@ SEEDS = "test_seeds_keep_every_promise"
 # What a file starts, such as a cluster, it starts once. Files come in the order of tests/conftest.py, the
 # longest first, and not in that of how many tests they have.
 FILES = (*WORKERS, "--dist", "loadfile", "--no-loadscope-reorder")
+# Where tests wait for time-outs and for each other's processes, two workers leave a third of two cores idle.
+WAITING = ("-n", "3", *FILES[2:])
 PARTS = {
     # Without other people's programs and without waiting: the rules themselves, and the examples in the code.
     "pure": (
@@ -30,10 +32,10 @@ PARTS = {
     ),
     "processes": (
         *("tests", "-m", "processes and not interop and not simulation and not spark and not zookeeper"),
-        *FILES,
+        *WAITING,
     ),
-    "interop": ("tests", "-m", "interop and not spark and not zookeeper", *FILES),
-    "zookeeper": ("tests", "-m", "zookeeper", *FILES),
+    "interop": ("tests", "-m", "interop and not spark and not zookeeper", *WAITING),
+    "zookeeper": ("tests", "-m", "zookeeper", *WAITING),
     "spark": ("tests/spark", "tests/test_readme.py", "-m", "spark", *FILES),
     "fuzz": ("tests/fuzz", *WORKERS),
     "simulation": ("tests", "-m", "simulation", "-k", f"not {SEEDS}", *FILES),
