@@ -51,6 +51,7 @@ SETTINGS = {
 }
 SCALE = float(os.environ.get(SCALE_VARIABLE, "1"))
 ROUNDS = 5 if SCALE >= 1 else 1
+FAILOVERS = 3  # a broker may have been heard of just now, or a heartbeat ago
 CONNECTIONS = 50
 GROUPS = 1000
 LARGE = 500
@@ -252,9 +253,10 @@ def _once(rebalance: Callable[[], float]) -> tuple[float]:
 
 
 def _failover(root: Path, *, has_apache: bool) -> Iterator[Row | str]:
-    found = [_fail_over("Quorate3", root, QuorateCommands())]
+    rounds = range(FAILOVERS if SCALE >= 1 else 1)
+    found = [min(_fail_over(f"Quorate3-{number}", root, QuorateCommands()) for number in rounds)]
     if has_apache:
-        found.append(_fail_over("Apache3", root, ApacheCommands()))
+        found.append(min(_fail_over(f"Apache3-{number}", root, ApacheCommands()) for number in rounds))
     yield _against(
         "from the death of a coordinator to a commit by the next, 3 nodes", found, 0, lambda s: f"{s:.2f} s"
     )
