@@ -173,7 +173,7 @@ async def test_of_requests_that_are_answered_together_each_has_its_part_of_the_t
 
 
 @in_loop
-async def test_an_answer_is_counted_when_it_has_left():
+async def test_an_answer_is_noted_when_it_has_left():
     measured, noted = Measured({}), []
     table = RouteTable([Route(HeartbeatRequest, answer)])
     measured.metrics.meters.measure(table, {HeartbeatRequest: lambda *about: noted.append(about)})
@@ -185,7 +185,6 @@ async def test_an_answer_is_counted_when_it_has_left():
     measured.metrics.meters.catch_up()
     measured.metrics.meters.catch_up()
     assert noted == [(header, request, given)]
-    assert times(measured, "totaltimems") == (1, 0)
 
 
 @in_loop

@@ -53,9 +53,9 @@ class Server:
 
     Listeners may share a `budget`. `when_queued` is told how long a request, by its route id, has waited for
     those before it, just before its handler is called. `when_answered` is called when answers have left that
-    were given at once: whoever counts them does so then. `throttle_time_ms` says of an answer for how long
-    its connection is muted after it, `connection_delay_ms` of an address for how long a new connection is
-    held back before it is closed; 0 is for no time, and for one that is served.
+    were given at once: whoever takes note of them does so then. `throttle_time_ms` says of an answer for how
+    long its connection is muted after it, `connection_delay_ms` of an address for how long a new connection
+    is held back before it is closed; 0 is for no time, and for one that is served.
     """
 
     def __init__(

@@ -109,7 +109,7 @@ class RequestTimes:
         yield "remotetimems", self.remote.plus_zeros(at_once)
 
 
-_Answered = tuple[RequestTimes, float, float, "Note | None", RequestHeader, Any, Any]
+_Answered = tuple[Note, RequestHeader, Any, Any]
 
 
 class _Count:
@@ -129,7 +129,7 @@ class RequestMeters:
         self.counts: dict[tuple[type[Request], int], _Count] = {}
         self.times: dict[type[Request], RequestTimes] = {}
         self._by_route_id: dict[int, RequestTimes] = {}
-        # Requests that were answered at once, and are counted when their answers have left.
+        # What was answered at once, and is noted when the answers have left.
         self._answered: list[_Answered] = []
 
     def measure(
@@ -161,18 +161,11 @@ class RequestMeters:
             times.waited_ms = waited_ms
 
     def catch_up(self) -> None:
-        """Counts what was answered since the last time."""
-        answered = self._answered[:]
-        self._answered.clear()
-        for times, waited_ms, local_ms, note, header, request, answer in answered:
-            if waited_ms:
-                times.observe(waited_ms, local_ms, 0.0)
-            elif local_ms <= _SHORT_MS:  # `observe`, without a search
-                times.at_once.counts[0] += 1
-                times.at_once.total_ms += local_ms
-            else:
-                times.at_once.observe(local_ms)
-            if note is not None:
+        """Tells of what was answered at once since the last time."""
+        if self._answered:
+            answered = self._answered[:]
+            self._answered.clear()
+            for note, header, request, answer in answered:
                 note(header, request, answer)
 
     # Asking
@@ -219,8 +212,11 @@ def _measured(
     clock: Callable[[], float],
     note: Note | None,
     settle: Settle | None,
-    answered_at_once: Callable[[_Answered], None],
+    note_later: Callable[[_Answered], None],
 ) -> Handler:
+    at_once = times.at_once
+    at_once_counts = at_once.counts
+
     def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
         count.requests += 1
         waited_ms = times.waited_ms
@@ -230,9 +226,16 @@ def _measured(
         if answer.__class__ is response_cls or isinstance(answer, (Response, NoResponse)):
             if waited_ms:
                 times.waited_ms = 0.0
+                times.observe(waited_ms, local_ms, 0.0)
+            elif local_ms <= _SHORT_MS:  # `observe`, without a search
+                at_once_counts[0] += 1
+                at_once.total_ms += local_ms
+            else:
+                at_once.observe(local_ms)
             if settle is not None:
                 settle(context, header, request, answer, local_ms)
-            answered_at_once((times, waited_ms, local_ms, note, header, request, answer))
+            if note is not None:
+                note_later((note, header, request, answer))
             return answer
         times.waited_ms = 0.0
         parked = clock()
