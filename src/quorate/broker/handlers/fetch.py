@@ -91,7 +91,7 @@ class FetchHandler:
         def answer() -> Answer | Awaitable[Answer]:
             begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
             fetch.read()
-            if not fetch.wants_anything and fetch.has_cold_records:
+            if fetch.has_cold_records:
                 return self._when_loaded(fetch, context, begun_ms)
             return self._answer(fetch, context, begun_ms)
 
@@ -351,11 +351,6 @@ class _Fetch:
         """Whether a follower is to be told something of a partition now, whether or not there are records."""
         return partition is not None and self._following is not None and self._following.has_news(partition)
 
-    @property
-    def wants_anything(self) -> bool:
-        """Whether the first records to come are enough. What it has waited for is new, then."""
-        return self._min_bytes <= 1
-
     def park(self) -> ParkedFetch:
         """Waits until there may be enough, or something has changed, or time is up. Nothing that was read
         counts any more, then."""
@@ -384,8 +379,8 @@ class _Fetch:
         log, limit = partition.log, partition.limit(self._isolation)
         if wanted.offset >= limit:
             return 0 if wanted.offset <= log.end_offset else math.inf
-        if self.wants_anything and limit == log.end_offset:
-            return math.inf
+        if self._min_bytes <= 1 and limit == log.end_offset:
+            return math.inf  # whatever there is, it is enough
         try:
             records = log.range(wanted.offset, SEGMENT_BYTES_MAX, before_offset=limit)
         except (ApiError, StorageError):
