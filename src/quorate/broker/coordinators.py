@@ -9,8 +9,10 @@ told to look elsewhere.
             -> FAILED -> gone
 
 The records of a step are applied at once and written with those of other steps, all that came in one turn of
-the loop in one batch. What could refuse them is asked before: whether we lead at this epoch, whether enough
-are in sync, whether they fit. Then only the disk can fail, and that ends the leadership, and the state too.
+the loop in one batch. Some are only announced at first, and taken at the end of the turn, where there is less
+to decide for all who came than for each. What could refuse records is asked before: whether we lead at this
+epoch, whether enough are in sync, whether they fit. Then only the disk can fail, and that ends the
+leadership, and the state too.
 """
 
 from __future__ import annotations
@@ -176,13 +178,12 @@ class Coordinators(Generic[S]):
     def write(self) -> None:
         """Writes what has been decided and not been written. What is committed with that is answered at once,
         so this must not be called within a step."""
-        self.unwritten_steps, self.unwritten_since = 0.0, None
         self.delivery.is_awaited = True
         try:
             while self._unwritten:
                 self._unwritten.popleft().write()
-            self.unwritten_steps = 0.0  # those who were announced have taken some more
         finally:
+            self.unwritten_steps, self.unwritten_since = 0.0, None
             if self._unwritten:  # one of them has a bug, and the others do not suffer from it
                 self._write_soon()
             self.delivery.now()

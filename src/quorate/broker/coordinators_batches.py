@@ -22,8 +22,6 @@ _NOBODY: Final = Producer(NO_PRODUCER_ID, -1)
 
 def encoded_from(number: int, records: Sequence[LogRecord]) -> list[bytes]:
     """Records as they stand in a batch, the first of them at a number."""
-    if len(records) == 1:
-        return [encode_plain_record(number, *encode(records[0]))]
     return [encode_plain_record(at, *encode(record)) for at, record in enumerate(records, number)]
 
 

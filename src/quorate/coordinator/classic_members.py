@@ -199,11 +199,7 @@ class Members:
 
     def can_speak(self, names: Iterable[str]) -> bool:
         """Whether one of these protocols is spoken by every member."""
-        speakers, number = self._speakers, len(self.by_id)
-        for name in names:  # noqa: SIM110 - each join asks
-            if speakers.get(name, 0) == number:
-                return True
-        return False
+        return any(self._speakers.get(name, 0) == len(self.by_id) for name in names)
 
     def choose_protocol(self) -> str:
         """Of those that all speak, the one that most like best; in a tie the one that was named first."""

@@ -22,6 +22,7 @@ How the shard uses it:
 
     group.apply(record)                       every record of this group's keys, loading or live
     group.begin_sessions(around, step)        once, when the log is loaded
+    announce(group, request, caller, around, step)      before the heartbeat of one who comes, with others
     heartbeat(group, hearing, around, step)   ConsumerGroupHeartbeat to this group; answers always
     first_heartbeat(classic, ...)             to a name that no consumer group has; returns the group to keep
     expire(group, timer, around, step)        a timer of this group has come

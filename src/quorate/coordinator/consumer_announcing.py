@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from quorate.coordinator import consumer_records as records
 from quorate.coordinator.consumer_admission import check_request, check_size
-from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, tell_epoch
+from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next_epoch
 from quorate.coordinator.consumer_members import Member
 from quorate.coordinator.consumer_says import as_it_says
 from quorate.coordinator.effects import Caller
@@ -48,9 +48,7 @@ def announce(
     except ApiError:
         return
     says = as_it_says(Member(member_id=member_id), request, caller)
-    epoch = state.epoch + 1
     found_hash = metadata_hash(state.subscribed_topics(plus=says), around.topics)
     step.records.append(records.member_metadata(state.group_id, says))
-    step.records.append(records.group_epoch(state.group_id, epoch, found_hash))
-    tell_epoch(group, epoch, "a member joined", says, step)
-    group.refreshed(epoch)
+    step.records.append(next_epoch(group, found_hash, "a member joined", says, step))
+    group.refreshed(state.epoch + 1)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from quorate.coordinator import consumer_records as records
-from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, tell_epoch
+from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next_epoch
 from quorate.coordinator.consumer_members import Member
 from quorate.coordinator.effects import Caller, LogRecord
 from quorate.coordinator.step import Step, TimerKind
@@ -95,7 +95,6 @@ def resolve(group: ConsumerGroup, around: Surroundings, step: Step) -> None:
     if trigger is None and found_hash != state.metadata_hash:
         trigger = "the topics have changed"
     if trigger is not None:
-        epoch = state.epoch + 1
-        step.records.append(records.group_epoch(state.group_id, epoch, found_hash))
-        tell_epoch(group, epoch, trigger, state.members.get(member_id), step)
-        group.refreshed(epoch)
+        member = state.members.get(member_id)
+        step.records.append(next_epoch(group, found_hash, trigger, member, step))
+        group.refreshed(state.epoch + 1)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Final
 
+from quorate.coordinator import consumer_records as records
 from quorate.coordinator.classic import ClassicGroup
 from quorate.coordinator.consumer_events import GroupEpochBumped
 from quorate.coordinator.consumer_members import Member, MemberState
@@ -16,7 +17,7 @@ from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.topics_view import TopicsView
 from quorate.values import dataclass
 
-__all__ = ["MEMBER_TIMERS", "ConsumerGroup", "Surroundings", "tell_epoch"]
+__all__ = ["MEMBER_TIMERS", "ConsumerGroup", "Surroundings", "next_epoch"]
 
 MEMBER_TIMERS: Final = (
     TimerKind.MEMBER_SESSION,
@@ -110,7 +111,11 @@ class ConsumerGroup:
             step.cancel_timer(self.timer(kind, member_id))
 
 
-def tell_epoch(group: ConsumerGroup, epoch: int, trigger: str, member: Member | None, step: Step) -> None:
+def next_epoch(
+    group: ConsumerGroup, metadata_hash: int, trigger: str, member: Member | None, step: Step
+) -> LogRecord:
+    """The record by which the group goes on to its next epoch. It is told why."""
+    epoch = group.state.epoch + 1
     step.tell(
         GroupEpochBumped(
             group_id=group.group_id,
@@ -122,3 +127,4 @@ def tell_epoch(group: ConsumerGroup, epoch: int, trigger: str, member: Member | 
             client_host="" if member is None else member.client_host,
         )
     )
+    return records.group_epoch(group.group_id, epoch, metadata_hash)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from quorate.coordinator import consumer_records as records
 from quorate.coordinator.consumer_admission import known_member
 from quorate.coordinator.consumer_expressions import resolve
-from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, tell_epoch
+from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next_epoch
 from quorate.coordinator.consumer_members import NOTHING_HELD, STATIC_LEAVE_EPOCH, Member
 from quorate.coordinator.events import MemberRemoved
 from quorate.coordinator.migration import downgrade, may_downgrade
@@ -82,10 +82,8 @@ def remove_members(
     for expression in sorted(going):
         if state.regex_counts[expression] == going[expression]:
             step.records.append(records.regex_tombstone(state.group_id, expression))
-    epoch = state.epoch + 1
     found_hash = metadata_hash(state.subscribed_topics(without=members), around.topics)
-    step.records.append(records.group_epoch(state.group_id, epoch, found_hash))
-    tell_epoch(group, epoch, f"members went: {check}", members[0], step)
+    step.records.append(next_epoch(group, found_hash, f"members went: {check}", members[0], step))
 
 
 def _tell_removed(group: ConsumerGroup, member: Member, check: str, around: Surroundings, step: Step) -> None:

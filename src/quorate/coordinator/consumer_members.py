@@ -121,42 +121,10 @@ class Member:
         """The member one step further; the epoch it comes from is remembered."""
         return self._holding(epoch, self.epoch, state, assigned, pending_revocation)
 
-    def saying(
-        self,
-        *,
-        instance_id: str | None,
-        rack_id: str | None,
-        client_id: str,
-        client_host: str,
-        rebalance_timeout_ms: int,
-        topic_names: frozenset[str],
-        topic_regex: str | None,
-        server_assignor: str | None,
-        classic: ClassicMember | None,
-    ) -> Member:
-        """The member with all this said of it. As `_holding`, this does what `replace` does, which goes
-        through all fields by name: a rebalance is mostly these two."""
-        return Member(
-            member_id=self.member_id,
-            epoch=self.epoch,
-            previous_epoch=self.previous_epoch,
-            state=self.state,
-            instance_id=instance_id,
-            rack_id=rack_id,
-            client_id=client_id,
-            client_host=client_host,
-            rebalance_timeout_ms=rebalance_timeout_ms,
-            topic_names=topic_names,
-            topic_regex=topic_regex,
-            server_assignor=server_assignor,
-            classic=classic,
-            assigned=self.assigned,
-            pending_revocation=self.pending_revocation,
-        )
-
     def _holding(
         self, epoch: int, previous_epoch: int, state: MemberState, assigned: Held, pending_revocation: Held
     ) -> Member:
+        """What `replace` does, which goes through all fields by name: a rebalance is mostly this."""
         return Member(
             member_id=self.member_id,
             epoch=epoch,
@@ -179,7 +147,8 @@ class Member:
 def with_metadata(member: Member, value: ConsumerGroupMemberMetadataValue) -> Member:
     """The member after it has said this about itself."""
     classic = value.classic_member_metadata
-    return member.saying(
+    return replace(
+        member,
         instance_id=value.instance_id,
         rack_id=value.rack_id,
         client_id=value.client_id,

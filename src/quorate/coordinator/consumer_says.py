@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from quorate.coordinator.consumer_members import Member
 from quorate.coordinator.effects import Caller
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
@@ -13,7 +15,8 @@ def as_it_says(member: Member, request: ConsumerGroupHeartbeatRequest, caller: C
     """The member after what it says about itself; the same, if it says nothing new."""
     if member.classic is None and says_nothing_of_itself(member, request, caller):
         return member
-    return member.saying(
+    return replace(
+        member,
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         client_id=caller.client_id,

@@ -8,7 +8,7 @@ from quorate.coordinator import consumer_records as records
 from quorate.coordinator.consumer_admission import Admitted
 from quorate.coordinator.consumer_events import TargetComputed
 from quorate.coordinator.consumer_expressions import note_expression
-from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, tell_epoch
+from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next_epoch
 from quorate.coordinator.consumer_members import Member, Partitions
 from quorate.coordinator.consumer_reconciliation import Reconciliation, reconcile
 from quorate.coordinator.consumer_state import ConsumerGroupState
@@ -56,8 +56,7 @@ def take_steps(
             trigger = "the topics have changed"
         if trigger is not None:
             epoch += 1
-            written.append(records.group_epoch(state.group_id, epoch, found_hash))
-            tell_epoch(group, epoch, trigger, says, step)
+            written.append(next_epoch(group, found_hash, trigger, says, step))
         group.refreshed(epoch)
         if state.has_partition_metadata:
             written.append(records.partition_metadata_tombstone(state.group_id))

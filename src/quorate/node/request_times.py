@@ -93,20 +93,13 @@ class RequestTimes:
         self.waited_ms = 0.0
 
     def observe(self, queue_ms: float, local_ms: float, remote_ms: float) -> None:
-        """What `Durations.observe` does for each of them, without a call, and without a search for what is
-        the least there is: every request that waits for something comes here."""
-        queue, local, remote, total = self.queue, self.local, self.remote, self.total
         if queue_ms:
-            queue.observe(queue_ms)
+            self.queue.observe(queue_ms)
         else:
-            queue.counts[0] += 1
-        local.counts[0 if local_ms <= _SHORT_MS else bisect_left(BOUNDS_MS, local_ms)] += 1
-        local.total_ms += local_ms
-        remote.counts[bisect_left(BOUNDS_MS, remote_ms)] += 1
-        remote.total_ms += remote_ms
-        total_ms = queue_ms + local_ms + remote_ms
-        total.counts[bisect_left(BOUNDS_MS, total_ms)] += 1
-        total.total_ms += total_ms
+            self.queue.counts[0] += 1  # the lowest of all, without looking for it
+        self.local.observe(local_ms)
+        self.remote.observe(remote_ms)
+        self.total.observe(queue_ms + local_ms + remote_ms)
 
     def by_name(self) -> Iterator[tuple[str, Durations]]:
         at_once = sum(self.at_once.counts)

@@ -91,7 +91,12 @@ class GroupMembers:
                 answer = hosted.shard.settled_heartbeat(request, caller, self._broker.now_ms())
                 if answer is not None:
                     return answer
-                return self._ask_hosted(hosted, caller, request, GroupShard.consumer_group_heartbeat)
+                announce = (
+                    partial(hosted.shard.announce, request, caller) if not request.member_epoch else None
+                )
+                return self._ask_hosted(
+                    hosted, caller, request, GroupShard.consumer_group_heartbeat, announce
+                )
         return self._ask(context, header, request, GroupShard.consumer_group_heartbeat)
 
     def _ask(
@@ -112,12 +117,14 @@ class GroupMembers:
         return self._ask_hosted(hosted, caller_of(context, version), request, step)
 
     def _ask_hosted(
-        self, hosted: Hosted[GroupShard], caller: Caller, request: Any, step: Step[Any]
+        self,
+        hosted: Hosted[GroupShard],
+        caller: Caller,
+        request: Any,
+        step: Step[Any],
+        announce: Callable[[Moment], Effects] | None = None,
     ) -> Answer | Awaitable[Answer]:
         shard = hosted.shard
-        announce = None
-        if request.__class__ is ConsumerGroupHeartbeatRequest and request.member_epoch == 0:
-            announce = partial(shard.announce, request, caller)
         return hosted.ask(
             lambda ticket, moment: step(shard, ticket, request, caller, moment),
             lambda code: refuse(request, caller.version, code),
