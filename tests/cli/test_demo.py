@@ -14,7 +14,10 @@ import pytest
 
 from node.processes import quorate
 from quorate.cli.demo_pipeline import why_not
+from quorate.cli.demo_traffic import create_topic
 from quorate.metadata.records import RegisterBrokerRecord
+from quorate.protocol.errors import ApiError
+from quorate.testing import Cluster
 
 pytestmark = pytest.mark.processes
 
@@ -151,13 +154,26 @@ def test_what_does_not_hold_is_named_and_is_the_exit_status(tmp_path: Path):
         line = ""
         while "is killed without mercy" not in line:
             line = process.stdout.readline()
-            assert line, "it has ended"
+            assert line, f"it has ended: {process.communicate(timeout=DEADLINE_S)[1]}"
         cluster = json.loads((tmp_path / "data" / "cluster.json").read_text())
         os.kill(cluster["launcher"], signal.SIGKILL)
         said, complaints = process.communicate(timeout=DEADLINE_S)
         assert process.returncode == 1
+        for one in cluster["nodes"]:  # brokers that have no controller any more would take minutes to leave
+            with contextlib.suppress(ProcessLookupError):
+                if one["pid"] is not None:
+                    os.kill(one["pid"], signal.SIGKILL)
     assert "quorate: the story was told to its end: NOT SO (" in complaints
     assert "claims held" not in said
+
+
+def test_a_topic_that_was_created_before_its_controller_was_lost_is_no_failure():
+    """The client asks the next controller again, which has it already."""
+    with Cluster(brokers=1) as cluster:
+        for _ in range(2):
+            create_topic(cluster.bootstrap_servers, "t", partitions=2, replicas=1, in_sync_min=1)
+        with pytest.raises(ApiError, match="INVALID_REPLICATION_FACTOR"):
+            create_topic(cluster.bootstrap_servers, "u", partitions=1, replicas=2, in_sync_min=1)
 
 
 def test_why_there_is_no_pipeline_is_one_line(monkeypatch: pytest.MonkeyPatch):

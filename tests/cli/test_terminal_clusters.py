@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from terminals import COLUMNS, CTRL_C, Terminal, in_terminal
+from terminals import COLUMNS, CTRL_C, DEADLINE_S, Terminal, in_terminal
+
+from quorate.cli.up_ending import end_in_order
+from quorate.testing.control import launch
 
 pytestmark = pytest.mark.processes
 
@@ -69,6 +72,28 @@ def test_up_does_not_wait_if_it_is_interrupted_again():
         assert terminal.wait() == 0
     assert "not waiting any longer" in terminal.text
     assert not Path(directory).exists()
+
+
+def test_whatever_is_interrupted_while_a_cluster_ends_it_waits_no_longer(tmp_path: Path):
+    launched = launch(tmp_path, {"brokers": 1, "controllers": 1})
+    said = []
+
+    class Interrupted:
+        """Ctrl-C is pressed just when a line is shown, three times."""
+
+        def print(self, line: str, **_options: object) -> None:
+            said.append(line)
+            if len(said) <= 3:
+                raise KeyboardInterrupt
+
+    state = launched.wait_until_ready(DEADLINE_S)
+    os.kill(state["nodes"][-1]["pid"], signal.SIGSTOP)  # the controller: without it nobody may leave
+    end_in_order(launched, Interrupted())
+    assert [line.partition(" (")[0] for line in said] == [
+        "stopping: waiting for broker 1 to leave",
+        *["not waiting any longer"] * 3,
+        "stopped",
+    ]
 
 
 def test_the_demo_is_told_with_a_bar():

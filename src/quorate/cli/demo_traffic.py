@@ -22,7 +22,7 @@ from quorate.client.fetcher import EARLIEST, Fetcher
 from quorate.client.group_consumer import GroupConsumer, GroupConsumerSettings, GroupProtocol
 from quorate.client.offsets import LATEST, list_offsets
 from quorate.client.producer import Delivered, Producer, ProducerSettings
-from quorate.protocol.errors import ApiError
+from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.testing.control import ClusterError, wait_until
 
 __all__ = ["GROUP", "Counts", "Traffic", "create_topic", "elect_preferred_leaders", "read_topic"]
@@ -193,16 +193,23 @@ class Traffic:
 
 
 def create_topic(bootstrap: str, topic: str, *, partitions: int, replicas: int, in_sync_min: int) -> None:
+    """Of a new cluster. If its controller is lost meanwhile, the client asks the next one again, which may
+    have what was asked of the first: so a topic that exists is the one that was wanted."""
+
     async def create() -> None:
         async with Cluster(bootstrap, client_id="demo") as cluster:
-            await Admin(cluster).create_topics(
-                NewTopic(
-                    topic,
-                    partitions=partitions,
-                    replication_factor=replicas,
-                    configs={"min.insync.replicas": str(in_sync_min)},
+            try:
+                await Admin(cluster).create_topics(
+                    NewTopic(
+                        topic,
+                        partitions=partitions,
+                        replication_factor=replicas,
+                        configs={"min.insync.replicas": str(in_sync_min)},
+                    )
                 )
-            )
+            except ApiError as error:
+                if error.code is not ErrorCode.TOPIC_ALREADY_EXISTS:
+                    raise
             await cluster.topic(topic)
 
     asyncio.run(create())

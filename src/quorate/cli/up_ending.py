@@ -21,20 +21,23 @@ def end_in_order(launched: Launched, console: Any) -> None:
     """Stops everything, and says what is waited for. Interrupted again, it waits no longer."""
     assert launched.process.stdin is not None
     launched.process.stdin.close()
-    said = ""
-    while True:
+    said, is_hurried, is_told = "", False, False
+    while launched.process.poll() is None:
         try:
-            launched.process.wait(_LOOK_S)
-            break
-        except subprocess.TimeoutExpired:
+            if is_hurried and not is_told:
+                console.print("not waiting any longer")
+                with contextlib.suppress(ClusterError):
+                    launched.order("end")
+                is_told = True
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                launched.process.wait(_LOOK_S)
+                break
             line = _waited_for(launched.directory)
-            if line and line != said:
-                console.print(line, soft_wrap=True)
+            if line and line != said and not is_hurried:
                 said = line
-        except KeyboardInterrupt:
-            console.print("not waiting any longer")
-            with contextlib.suppress(ClusterError):
-                launched.order("end")
+                console.print(line, soft_wrap=True)
+        except KeyboardInterrupt:  # at whatever of the above
+            is_hurried = True
     console.print("stopped")
 
 
