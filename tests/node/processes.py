@@ -11,12 +11,9 @@ fails with the last lines that every node has logged.
 """
 
 import asyncio
-import fcntl
-import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -34,12 +31,11 @@ from quorate.protocol.message import Request, Response
 from quorate.storage.files import RealFiles
 from quorate.storage.limits import LogConfig
 from quorate.storage.log import Log
+from quorate.testing.ports import HOST, Ports, claim
 
 CLUSTER_ID = "q8K3yH5ASs2mFvAaEvJ0QA"
-HOST = "127.0.0.1"
 DEADLINE_S = 60.0
 POLL_S = 0.05
-PORTS = range(10_000, 30_000)  # below those that the system gives to connections
 SETTINGS = {
     "controller.quorum.election.timeout.ms": "250",
     "controller.quorum.election.backoff.max.ms": "100",
@@ -303,23 +299,13 @@ def tree(directory: Path, *, without: Sequence[str] = (".lock",)) -> dict[str, b
 
 
 class _Port:
-    """A port that nobody listens on, and that no other test process takes as long as this one has it."""
+    """A port that nobody listens on, and that no other cluster takes as long as this one has it."""
 
     def __init__(self) -> None:
-        for number in random.SystemRandom().sample(PORTS, 200):
-            self._claim = (Path(tempfile.gettempdir()) / f"quorate-test-port-{number}").open("w")
-            try:
-                fcntl.flock(self._claim, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                with socket.socket() as probe:
-                    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                    probe.bind((HOST, number))
-            except OSError:
-                self._claim.close()
-                continue
-            self.number = number
-            return
-        raise AssertionError("no port is free")
+        with Ports() as ports:
+            self.number = ports.any()
+        self._claims = claim([self.number])
 
     def give_back(self) -> None:
-        os.unlink(self._claim.name)  # noqa: PTH108
-        self._claim.close()
+        for one in self._claims:
+            one.close()

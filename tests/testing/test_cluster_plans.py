@@ -8,7 +8,8 @@ import pytest
 from quorate.node.config import ConfigError
 from quorate.node.config_file import load_config
 from quorate.testing.places import has_something_else, holder_of, lock
-from quorate.testing.plan import HOST, make_plan, obtain_plan, profile_of, read_plan
+from quorate.testing.plan import make_plan, obtain_plan, profile_of, read_plan
+from quorate.testing.ports import HOST
 from quorate.testing.profiles import DEVELOPMENT
 
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
-from quorate.testing.plan import HOST, NodePlan
+from quorate.testing.plan import NodePlan
+from quorate.testing.ports import HOST
 
 __all__ = ["DEAD", "PAUSED", "RUNNING", "STOPPED", "Child"]
 

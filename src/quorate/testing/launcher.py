@@ -30,6 +30,7 @@ from typing import Any, Final, TextIO
 from quorate.testing.child import Child
 from quorate.testing.places import CONTROL_SOCKET, LINE_BYTES_MAX, LOCK_FILE, STATE_FILE, holder_of, lock
 from quorate.testing.plan import KRAFT, ZOOKEEPER, Plan, obtain_plan, profile_of, read_plan
+from quorate.testing.ports import claim
 from quorate.testing.zookeeper_distribution import Distribution, NoDistributionError, find_distribution
 from quorate.testing.zookeeper_server import ServerProcess
 
@@ -63,7 +64,7 @@ class Launcher:
         self._run_node = run_node
         self._children = {one.id: Child(one) for one in plan.nodes}
         self._selector = selectors.DefaultSelector()
-        self._files: list[socket.socket | TextIO] = [locked]  # that nodes must not inherit
+        self._files: list[socket.socket | TextIO] = [locked, *claim(plan.ports)]  # not for nodes to inherit
         self._written: str | None = None
         self._told_to_end = 0
         self._leaving: list[Child] = []  # those that are waited for at the end

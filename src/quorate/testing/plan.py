@@ -14,9 +14,7 @@ whose servers have directories beside those of the nodes: see `zookeeper_server`
 from __future__ import annotations
 
 import asyncio
-import random
 import re
-import socket
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
@@ -28,12 +26,12 @@ from quorate.node.host import real_host
 from quorate.storage.meta_properties import load_meta_properties
 from quorate.storage.properties import format_properties
 from quorate.testing.places import NODE_FILE, has_something_else
+from quorate.testing.ports import HOST, Ports, is_free
 from quorate.testing.profiles import DEVELOPMENT, PRIVATE_ZOOKEEPER
 from quorate.testing.zookeeper_server import ServerPlan, plan_servers, read_servers
 from quorate.values import dataclass
 
 __all__ = [
-    "HOST",
     "KRAFT",
     "ZOOKEEPER",
     "NodePlan",
@@ -44,13 +42,11 @@ __all__ = [
     "read_plan",
 ]
 
-HOST: Final = "127.0.0.1"
 KRAFT, ZOOKEEPER = "kraft", "zookeeper"
 FIRST_CONTROLLER: Final = 101
 COMBINED_MAX: Final = 3
 NODES_MAX: Final = 64
 SERVERS_MAX: Final = 9  # of a private ZooKeeper
-PORTS: Final = range(10_000, 30_000)  # below those that the system gives to connections
 _OF_QUORUMS: Final = ("controller.quorum.", "broker.session.", "broker.heartbeat.")
 _DIRECTORY: Final = re.compile(r"node-(\d+)")
 
@@ -108,6 +104,12 @@ class Plan:
     def bootstrap_controllers(self) -> str:
         return ",".join(one.listeners["CONTROLLER"] for one in self.nodes if one.is_controller)
 
+    @property
+    def ports(self) -> list[int]:
+        """All that nodes listen on, and where the servers of a private ZooKeeper have clients."""
+        addresses = [address for one in self.nodes for address in one.listeners.values()]
+        return [int(one.rpartition(":")[2]) for one in addresses] + [one.port for one in self.servers]
+
     def node(self, node_id: int) -> NodePlan:
         for one in self.nodes:
             if one.id == node_id:
@@ -136,9 +138,9 @@ def make_plan(
         if controllers
         else range(1, min(brokers, COMBINED_MAX) + 1)
     )
-    taken = _Ports(port)
-    ports = {one: taken.next_for_clients() for one in broker_ids}
-    quorum_ports = {one: taken.any() for one in controller_ids}
+    with Ports(port) as taken:
+        ports = {one: taken.next_for_clients() for one in broker_ids}
+        quorum_ports = {one: taken.any() for one in controller_ids}
     voters = ",".join(f"{one}@{HOST}:{quorum_ports[one]}" for one in controller_ids)
     cluster_id = random_cluster_id(real_host("plan"))
     nodes, configs = [], []
@@ -168,7 +170,6 @@ def make_plan(
             "log.dirs": str(plan.data),
         }
         configs.append((plan, values, parse_config(str(plan.file), values)))
-    taken.give_back()
     asyncio.run(_write(configs, cluster_id))
     return Plan(directory, cluster_id, tuple(nodes))
 
@@ -198,13 +199,10 @@ def make_zookeeper_plan(
         raise ConfigError(f"{zookeepers} servers of ZooKeeper: from 1 to {SERVERS_MAX}")
     check_ports(port, brokers)
     directory = directory.resolve()
-    taken = _Ports(port)
-    try:
+    count = zookeepers if zookeeper is None else 0
+    with Ports(port) as taken:
         ports = {one: taken.next_for_clients() for one in range(1, brokers + 1)}
-        count = zookeepers if zookeeper is None else 0
         of_servers = [(taken.any(), taken.any(), taken.any()) for _ in range(count)]
-    finally:
-        taken.give_back()
     connect = zookeeper or ",".join(f"{HOST}:{one}" for one, _, _ in of_servers)
     fast = {} if zookeeper else PRIVATE_ZOOKEEPER
     files = []
@@ -329,7 +327,7 @@ def check_ports(port: int, count: int) -> None:
     """A port that was asked for by its number must be free."""
     if not 0 <= port <= 65535 - (count if port else 0):
         raise ConfigError(f"port {port}: allowed is 0 to {65535 - count}")
-    if port and not _is_free(port):
+    if port and not is_free(port):
         raise ConfigError(f"port {port} is in use: stop whoever has it, or ask for another port")
 
 
@@ -341,51 +339,3 @@ def _replication(brokers: int) -> dict[str, str]:
         "offsets.topic.replication.factor": str(replicas),
         "min.insync.replicas": "2" if replicas == 3 else "1",
     }
-
-
-class _Ports:
-    """Free ports, none of them twice. They are held until they are all chosen."""
-
-    def __init__(self, first: int) -> None:
-        self._next = first
-        self._held: list[socket.socket] = []
-
-    def next_for_clients(self) -> int:
-        """The next after the first that is free; any, if no first one was asked for."""
-        if not self._next:
-            return self.any()
-        while not self._hold(self._next):
-            self._next += 1
-        self._next += 1
-        return self._next - 1
-
-    def any(self) -> int:
-        for port in random.SystemRandom().sample(PORTS, 200):
-            if self._hold(port):
-                return port
-        raise ConfigError(f"no port from {PORTS.start} to {PORTS.stop} is free")
-
-    def give_back(self) -> None:
-        for one in self._held:
-            one.close()
-
-    def _hold(self, port: int) -> bool:
-        one = socket.socket()
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind((HOST, port))
-        except OSError:
-            one.close()
-            return False
-        self._held.append(one)
-        return True
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as one:
-        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            one.bind((HOST, port))
-        except OSError:
-            return False
-    return True

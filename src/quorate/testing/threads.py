@@ -23,7 +23,8 @@ from quorate.node.node import Node
 from quorate.node.process import loop_factory
 from quorate.storage.errors import StorageError
 from quorate.testing.control import ClusterError, State
-from quorate.testing.plan import HOST, NodePlan, Plan, obtain_plan
+from quorate.testing.plan import NodePlan, Plan, obtain_plan
+from quorate.testing.ports import HOST, claim
 
 __all__ = ["ThreadedNodes"]
 
@@ -48,6 +49,7 @@ class ThreadedNodes:
         self._loop = (loop_factory() or asyncio.new_event_loop)()
         self._thread = threading.Thread(target=self._run_loop, name="quorate", daemon=True)
         self._plan = self._planned(directory, wanted)
+        self._claims = claim(self._plan.ports)
         self._thread.start()
         for one in self._plan.nodes:
             self.start(one.id)
@@ -106,6 +108,8 @@ class ThreadedNodes:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
             self._executor.shutdown()
+            for one in self._claims:
+                one.close()
 
     # On the loop
 

@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from quorate.testing.ports import HOST
 from quorate.testing.zookeeper_distribution import Distribution
 
 __all__ = ["ServerPlan", "ServerProcess", "plan_servers", "read_servers"]
 
-HOST: Final = "127.0.0.1"
 TICK_MS: Final = 200
 SESSION_MS_MIN, SESSION_MS_MAX = 400, 120_000
 SERVER_FILE: Final = "zoo.cfg"
