@@ -27,11 +27,12 @@ SETTINGS = {
 COUNT = 22 + 17 + 17 - len(EXCEPTIONS)
 
 
-def test_the_integration_tests_pass(tmp_path):
+def test_the_integration_tests_pass(tmp_path, record_property):
     cluster = ClusterProcesses(tmp_path, combined=1, **SETTINGS)
     cluster.controller_ids = cluster.broker_ids = range(1)  # the tests take it that the one node is 0
     with cluster:
-        outcomes = run_suite(cluster.client_port(0), MODULES, EXCEPTIONS, tmp_path)
+        outcomes, again = run_suite(cluster.client_port(0), MODULES, EXCEPTIONS, tmp_path)
+    record_property("figure", f"tests of kafka-python: {len(outcomes)}, of which run again: {again}")
     assert len(outcomes) == COUNT
     assert {one for one, outcome in outcomes.items() if outcome == "skipped"} == FOR_OLD_BROKERS
     assert not [one for one, outcome in outcomes.items() if outcome == "failed"]
