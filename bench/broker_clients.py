@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 TIMEOUT_S = 60
@@ -80,29 +80,44 @@ def _delete(bootstrap: str, name: str) -> None:
 
 
 def produce(
-    settings: Mapping[str, Any], topic: str, partitions: int, records: int, record_bytes: int
+    settings: Mapping[str, Any],
+    topic: str,
+    partitions: int,
+    records: int,
+    record_bytes: int,
+    *,
+    is_told: bool = False,
 ) -> Flow:
-    """Produces records, to all partitions in turn, and waits until all are acknowledged."""
+    """Produces records, to all partitions in turn, and waits until all are acknowledged. `is_told` of each
+    what became of it, the client has more to do."""
     producer = Producer({**QUEUE, **settings})
     value = bytes(record_bytes)
+    delivered = 0
+
+    def told(error: KafkaError | None, _: Message) -> None:
+        nonlocal delivered
+        delivered += error is None
+
+    of_each = {"on_delivery": told} if is_told else {}
     producer.produce(topic, value, partition=0)  # which makes it connect
     assert producer.flush(TIMEOUT_S) == 0
     send, poll = producer.produce, producer.poll
     cpu, started = _own_cpu_seconds(), time.perf_counter()
     for number in range(records):
         try:
-            send(topic, value, None, number % partitions)
+            send(topic, value, None, number % partitions, **of_each)
         except BufferError:
             while True:
                 poll(0.001)
                 try:
-                    send(topic, value, None, number % partitions)
+                    send(topic, value, None, number % partitions, **of_each)
                     break
                 except BufferError:
                     continue
         if number % POLL_EVERY == 0:
             poll(0)
     assert producer.flush(TIMEOUT_S) == 0
+    assert delivered == (records if is_told else 0)
     return Flow(time.perf_counter() - started, records, record_bytes, _own_cpu_seconds() - cpu)
 
 
