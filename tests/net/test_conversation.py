@@ -1,4 +1,4 @@
-"""Whatever bytes come in, a conversation answers, waits or closes; it never raises."""
+"""A conversation without a socket. Whatever bytes come in, it answers, waits or closes; it never raises."""
 
 import asyncio
 import logging
@@ -8,7 +8,7 @@ import struct
 from nodes import VERSION, answer_beat, beat, encoded
 
 from quorate.net.conversation import Conversation
-from quorate.net.routes import Route, RouteTable
+from quorate.net.routes import Route, RouteTable, Series
 from quorate.net.server import Server
 from quorate.protocol.api.groups import HeartbeatRequest
 from quorate.protocol.api.topics import MetadataRequest
@@ -97,3 +97,52 @@ async def test_any_bytes():
     assert server.counters.malformed > 0
     assert server.counters.unserved > 0
     assert server.counters.responses > 0
+
+
+async def test_large_requests_are_served_two_by_two():
+    """Those that have come: one alone waits no longer than to the end of the turn, and so do small ones."""
+    taken = []
+
+    def several(context, requests):
+        taken.append([request.generation_id for _, request in requests])
+        return [answer_beat(context, header, request) for header, request in requests]
+
+    def one(context, header, request):
+        return several(context, [(header, request)])[0]
+
+    series = Series(lambda _header, _request: True, several)
+    server = Server("LARGE", RouteTable([Route(HeartbeatRequest, one, series=series)]))
+    conversation, transport = Conversation(server, asyncio.get_running_loop()), Transport()
+    conversation.connection_made(transport)
+    padding = bytes(server.limits.read_buffer_bytes)  # what follows a request is ignored
+
+    def say(generation, padding=padding):
+        frame = encoded(beat(generation), VERSION, generation)
+        data = struct.pack(">i", len(frame) - 4 + len(padding)) + frame[4:] + padding
+        while data:
+            buffer = conversation.get_buffer(-1)
+            count = min(len(data), len(buffer))
+            buffer[:count] = data[:count]
+            data = data[count:]
+            conversation.buffer_updated(count)
+
+    try:
+        say(0)
+        assert taken == []
+        say(1)
+        assert taken == [[0, 1]]
+        say(2)
+        assert taken == [[0, 1]]
+        await asyncio.sleep(0)
+        assert taken == [[0, 1], [2]]
+        say(3)
+        say(4, padding=b"")
+        say(5, padding=b"")
+        await asyncio.sleep(0)
+        assert taken[2:] == [[3, 4, 5]]
+        say(6, padding=b"")
+        assert taken[3:] == [[6]]
+        assert server.counters.responses == 7
+    finally:
+        conversation.connection_lost(None)
+        await server.close(timeout_ms=0)

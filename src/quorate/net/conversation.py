@@ -3,8 +3,9 @@
 One request is under way at a time, as in Kafka: what stands behind a parked request waits, undecoded. So
 answers are in order, side effects are in order, and a connection can hold up nobody but itself. Whatever
 is answered at once is served in the callback of the read, and everything that one read led to leaves in one
-write. Requests of a kind that can be answered together (`routes.Series`) are, if they came with one read.
-Only a handler that waits costs a task.
+write. Requests of a kind that can be answered together (`routes.Series`) are, if they came with one read, or
+two by two if they are large: a megabyte that passes through leaves nothing else in the caches, so what serves
+it has to come from memory each time. Only a handler that waits costs a task.
 
 The peer is slowed down instead of buffered: while it does not read its answers nothing is served to it, and
 while too much of what it sent waits, nothing is read from it. What all connections hold together is bounded
@@ -282,15 +283,21 @@ class Conversation(asyncio.BufferedProtocol):
         if self._is_last:
             return
         reader = self._reader
-        was_large = reader.is_large
+        had_own_buffer = reader.is_large
         self._waiting.extend(reader.received(nbytes))
-        if reader.is_large != was_large:
+        if reader.is_large != had_own_buffer:
             self._large_since = self._active_at
-            if was_large and self._has_waited:
+            if had_own_buffer and self._has_waited:
                 self._has_waited = False
                 self._budget.done(self)
+        is_large_complete = had_own_buffer and reader.was_large
+        if is_large_complete and len(self._waiting) == 1:
+            self._serve_soon()  # the next may have come too, and two cost less than twice what one does
         if self._next_turn is None:
             self._serve()
+        elif is_large_complete and len(self._waiting) > 1:
+            self._next_turn.cancel()
+            self._take_turn()
         else:
             self._regulate()
             self._account()

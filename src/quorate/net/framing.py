@@ -116,11 +116,11 @@ class FrameReader:
         "_frame_bytes_max",
         "_scratch",
         "_spares",
-        "_was_large",
         "held_bytes",
         "is_full",
         "is_large",
         "refusal",
+        "was_large",
     )
 
     def __init__(
@@ -142,10 +142,10 @@ class FrameReader:
         self._frame: bytearray | None = None
         self._filled = 0
         self._frame_bytes = 0
-        self._was_large = False  # the last frame did not fit in the scratch buffer
         self.held_bytes = 0  # the memory that an incomplete frame has
         self.is_large = False  # it is one with a buffer of its own
         self.is_full = False
+        self.was_large = False  # the last frame did not fit in the scratch buffer
         self.refusal: ProtocolError | None = None
 
     def buffer(self) -> memoryview:
@@ -155,7 +155,7 @@ class FrameReader:
         begin = len(self._carried)
         if begin:
             self._scratch[:begin] = self._carried
-        if self._was_large or (self._budget is not None and self._budget.is_short):
+        if self.was_large or (self._budget is not None and self._budget.is_short):
             return self._scratch[begin : begin + SHORT_READ_BYTES]
         return self._scratch[begin:] if begin else self._scratch
 
@@ -164,7 +164,7 @@ class FrameReader:
         assert self.refusal is None
         if self._frame is not None:
             return self._received_into(self._frame, count)
-        self._was_large = False
+        self.was_large = False
         scratch, unpack_size = self._scratch, _SIZE.unpack_from
         if not self._carried and _SIZE_BYTES <= count <= self._frame_bytes_max + _SIZE_BYTES:
             (size,) = unpack_size(scratch)
@@ -214,7 +214,7 @@ class FrameReader:
         self._filled += count
         if self._filled == self._frame_bytes:
             self._frame = None
-            self._was_large = self._frame_bytes > len(self._scratch)
+            self.was_large = self._frame_bytes > len(self._scratch)
             self.held_bytes, self.is_large = 0, False
             return ((frame, 0, self._frame_bytes),)
         if self._filled == len(frame):
