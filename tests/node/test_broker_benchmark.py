@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-ROWS = 7
+ROWS = 8
 
 
 @pytest.mark.processes
