@@ -13,6 +13,7 @@ from quorate.coordinator.settings import GroupSettings
 from quorate.metadata import records as r
 from quorate.metadata.touched import Touched
 from quorate.protocol.api.groups import (
+    ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
     HeartbeatRequest,
@@ -282,6 +283,32 @@ async def test_a_group_lives(serving):
     (deleted,) = (await serving.ask(DeleteGroupsRequest(groups_names=["g"]), 2)).results
     assert deleted.error_code == ErrorCode.NONE
     assert (await serving.ask(ListGroupsRequest(), 5)).groups == []
+
+
+@in_loop
+async def test_members_that_live_share_an_answer_unless_it_may_tell_them_to_be_quiet(serving):
+    await serving.begin_to_coordinate()
+    joined = await serving.joined()
+    classic = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
+    new = ConsumerGroupHeartbeatRequest(
+        group_id="n",
+        member_id="m",
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+    new = ConsumerGroupHeartbeatRequest(
+        group_id="n", member_id="m", member_epoch=(await serving.ask(new, 1)).member_epoch
+    )
+    for request, version in ((classic, 4), (new, 1)):
+        serving.broker.quotas.request.is_set = False
+        answer = serving.begin(request, version)
+        assert answer.error_code == ErrorCode.NONE
+        assert serving.begin(request, version) is answer
+        serving.broker.quotas.request.is_set = True
+        another = serving.begin(request, version)
+        assert (another, another is answer) == (answer, False)
 
 
 @in_loop

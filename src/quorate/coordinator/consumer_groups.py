@@ -24,7 +24,7 @@ from quorate.coordinator.consumer import (
 from quorate.coordinator.consumer_announcing import announce
 from quorate.coordinator.consumer_describe import describe_missing
 from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
-from quorate.coordinator.consumer_settled import is_settled
+from quorate.coordinator.consumer_settled import is_settled, settled_answer
 from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.effects import Caller, LogRecord, Ticket
 from quorate.coordinator.group_records import (
@@ -49,7 +49,6 @@ from quorate.protocol.api.groups import (
     LeaveGroupResponse,
     SyncGroupRequest,
 )
-from quorate.protocol.errors import ErrorCode
 
 __all__ = ["CONSUMER_KEYS", "ConsumerGroups", "ConsumerKey"]
 
@@ -209,14 +208,7 @@ class ConsumerGroups:
         timer = group.timer(TimerKind.MEMBER_SESSION, request.member_id)
         if not deadlines.push_back(timer, now_ms + rules.session_timeout_ms):
             return None
-        return ConsumerGroupHeartbeatResponse(
-            throttle_time_ms=0,
-            error_code=ErrorCode.NONE,
-            member_id=request.member_id,
-            member_epoch=request.member_epoch,
-            heartbeat_interval_ms=rules.heartbeat_interval_ms,
-            assignment=None,
-        )
+        return settled_answer(request.member_id, request.member_epoch, rules.heartbeat_interval_ms)
 
     def member_heartbeat(
         self, group: ConsumerGroup, ticket: Ticket, request: HeartbeatRequest, step: Step

@@ -5,7 +5,8 @@ answers are in order, side effects are in order, and a connection can hold up no
 is answered at once is served in the callback of the read, and everything that one read led to leaves in one
 write. Requests of a kind that can be answered together (`routes.Series`) are, if they came with one read, or
 two by two if they are large: a megabyte that passes through leaves nothing else in the caches, so what serves
-it has to come from memory each time. Only a handler that waits costs a task.
+it has to come from memory each time. One that says the same as the last one (`repetition`) is not even
+decoded. Only a handler that waits costs a task.
 
 The peer is slowed down instead of buffered: while it does not read its answers nothing is served to it, and
 while too much of what it sent waits, nothing is read from it. What all connections hold together is bounded
@@ -30,13 +31,14 @@ import logging
 import math
 import struct
 from collections import deque
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
 from quorate.net.eventual import Pending, pending
 from quorate.net.file_sending import UnreadableRangeError
 from quorate.net.framing import Frame, FrameReader, request_in
 from quorate.net.outgoing import Outgoing
+from quorate.net.repetition import REPEATED_BYTES_MAX, Repetition
 from quorate.net.routes import Answer, NoResponse, RequestContext, Series
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
@@ -81,6 +83,7 @@ class Conversation(asyncio.BufferedProtocol):
         "_out",
         "_queued_at",
         "_reader",
+        "_repetition",
         "_running",
         "_running_bytes",
         "_server",
@@ -117,6 +120,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._header: RequestHeader | None = None
         self._running_bytes = 0
         self._out = Outgoing(limits, server.counters, loop, self._has_sent, self._cannot_send)
+        self._repetition: Repetition | None = None  # what may come next
         self._next_turn: asyncio.Handle | None = None
         self._is_reading = True
         self._is_writable = True
@@ -283,6 +287,15 @@ class Conversation(asyncio.BufferedProtocol):
         if self._is_last:
             return
         reader = self._reader
+        repetition = self._repetition
+        if (
+            repetition is not None
+            and self._is_at_rest(reader)
+            and repetition.routes is self._server.routes
+            and repetition.is_in(self._server.scratch, nbytes)
+        ):
+            self._answer_again(repetition)
+            return
         had_own_buffer = reader.is_large
         self._waiting.extend(reader.received(nbytes))
         if reader.is_large != had_own_buffer:
@@ -433,20 +446,81 @@ class Conversation(asyncio.BufferedProtocol):
         handler, response_cls = served
         try:
             answer = handler(self._context, header, request)
-            if answer.__class__ is response_cls:
-                self._answer(header, answer)
-                return 1
-            if isinstance(answer, (Response, NoResponse)):
-                self._check_and_answer(header, answer)
-                return 1
-            self._running = pending(answer)
-            self._running_bytes = end - begin
         except Exception as error:
             self._fail(header, error)
             return 1
+        self._take(header, answer, response_cls, end - begin)
+        repeats = routes.repeats.get(route_id)
+        if (
+            repeats is not None
+            and answer.__class__ is response_cls
+            and self._unmute is None
+            and end - begin <= REPEATED_BYTES_MAX
+            and repeats(request)
+        ):
+            self._repetition = Repetition(
+                buffer[begin:end], self._context, header, request, routes, handler, answer
+            )
+        return 1
+
+    def _take(
+        self, header: RequestHeader, answer: Any, response_cls: type[Response], size_bytes: int
+    ) -> None:
+        """What a handler has said to a request of that size."""
+        try:
+            if answer.__class__ is response_cls:
+                self._answer(header, answer)
+                return
+            if isinstance(answer, (Response, NoResponse)):
+                self._check_and_answer(header, answer)
+                return
+            self._running = pending(answer)
+        except Exception as error:
+            self._fail(header, error)
+            return
+        self._running_bytes = size_bytes
         self._header = header
         self._running.add_done_callback(self._finished)
-        return 1
+
+    # Repetitions
+
+    def _is_at_rest(self, reader: FrameReader) -> bool:
+        """Whether nothing is on its way, in or out, and nothing is in the way of serving."""
+        return (
+            self._running is None
+            and not self._waiting
+            and self._is_writable
+            and self._next_turn is None
+            and self._unmute is None
+            and not self._is_closing
+            and not reader.held_bytes
+            and not reader.was_large
+            and not self.held_bytes
+            and not self._is_heavy
+            and not self._budget.is_over
+        )
+
+    def _answer_again(self, repetition: Repetition) -> None:
+        """Serves the request that was served before, which is all that has arrived."""
+        counters, header = self._counters, repetition.header
+        counters.requests += 1
+        try:
+            answer = repetition.handler(repetition.context, header, repetition.request)
+        except Exception as error:
+            self._repetition = None
+            self._fail(header, error)
+            return
+        if answer is repetition.answer and self._transport is not None:
+            response = repetition.response()
+            counters.responses += 1
+            counters.bytes_sent += len(response)
+            self._transport.write(response)
+        else:
+            self._repetition = None
+            self._take(header, answer, repetition.answer.__class__, repetition.size_bytes)
+            self._serve()
+        if self._server.when_answered is not None:
+            self._server.when_answered()
 
     def _gathered(
         self, route_id: int, series: Series, header: RequestHeader, request: Request

@@ -83,7 +83,9 @@ class Route:
 
     `versions` are those that are answered: those of the pinned Apache release, if not given. `advertised`
     are those that ApiVersions lists, where they differ: old librdkafka wants to see Produce v0. `series` is
-    for those of which several can be answered together.
+    for those of which several can be answered together. `repeats` says of a request that was answered whether
+    it is likely to come again in the same words (see `repetition`): its handler must not change or keep it,
+    and nobody may change what it was answered.
     """
 
     request: type[Request]
@@ -91,6 +93,7 @@ class Route:
     versions: range | None = None
     advertised: range | None = None
     series: Series | None = None
+    repeats: Callable[[Any], bool] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +123,7 @@ class RouteTable:
         # By the first four bytes of a request (see `route_id`): who answers it, and the class of the answer.
         self.by_route_id: dict[int, tuple[Handler, type[Response]]] = {}
         self.series: dict[int, Series] = {}
+        self.repeats: dict[int, Callable[[Any], bool]] = {}
         self._advertised: dict[int, range] = {}
         for route in (*routes, Route(ApiVersionsRequest, self._api_versions)):
             self._add(route)
@@ -135,6 +139,8 @@ class RouteTable:
             self.by_route_id[route_id(request.__key__, version)] = served
             if route.series is not None:
                 self.series[route_id(request.__key__, version)] = route.series
+            if route.repeats is not None:
+                self.repeats[route_id(request.__key__, version)] = route.repeats
         self._advertised[request.__key__] = versions if route.advertised is None else route.advertised
 
     def handler(self, key: int, version: int) -> Handler | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from quorate.broker.coordinators import Hosted
 from quorate.broker.groups import Groups
@@ -42,6 +42,15 @@ def refuse(request: Request, version: int, code: ErrorCode) -> Response:
     return response
 
 
+_TAKEN: Final = HeartbeatResponse(error_code=ErrorCode.NONE)
+"""What nearly every heartbeat is answered. Nobody changes it: where there is a quota of the broker's time, by
+which answers may say how long to be quiet, each has one of its own."""
+
+
+def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
+    return request.member_epoch > 0 and request.topic_partitions is None
+
+
 class GroupMembers:
     """Answers JoinGroup, SyncGroup, Heartbeat, LeaveGroup and ConsumerGroupHeartbeat."""
 
@@ -53,9 +62,9 @@ class GroupMembers:
         return [
             Route(JoinGroupRequest, self._handler(GroupShard.join)),
             Route(SyncGroupRequest, self._handler(GroupShard.sync)),
-            Route(HeartbeatRequest, self._heartbeat),
+            Route(HeartbeatRequest, self._heartbeat, repeats=lambda _: True),
             Route(LeaveGroupRequest, self._handler(GroupShard.leave)),
-            Route(ConsumerGroupHeartbeatRequest, self._consumer_heartbeat),
+            Route(ConsumerGroupHeartbeatRequest, self._consumer_heartbeat, repeats=_says_nothing),
         ]
 
     def _handler(self, step: Step[Any]) -> Callable[..., Answer | Awaitable[Answer]]:
@@ -67,11 +76,13 @@ class GroupMembers:
     def _heartbeat(
         self, context: RequestContext, header: RequestHeader, request: HeartbeatRequest
     ) -> Answer | Awaitable[Answer]:
-        group_id = request.group_id
-        if self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
+        broker, group_id = self._broker, request.group_id
+        if not broker.quotas.request.is_set and broker.authorize(
+            context, Operation.READ, ResourceKind.GROUP, group_id
+        ):
             hosted = self._groups.active(group_id)
-            if hosted is not None and hosted.shard.is_still_here(request, self._broker.now_ms()):
-                return HeartbeatResponse(error_code=ErrorCode.NONE)
+            if hosted is not None and hosted.shard.is_still_here(request, broker.now_ms()):
+                return _TAKEN
         answer = self._ask(context, header, request, GroupShard.heartbeat)
         if isinstance(answer, HeartbeatResponse) and (
             answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -88,9 +99,10 @@ class GroupMembers:
             hosted = self._groups.active(group_id)
             if hosted is not None and group_id:
                 caller = caller_of(context, version)
-                answer = hosted.shard.settled_heartbeat(request, caller, self._broker.now_ms())
-                if answer is not None:
-                    return answer
+                if not self._broker.quotas.request.is_set:
+                    answer = hosted.shard.settled_heartbeat(request, caller, self._broker.now_ms())
+                    if answer is not None:
+                        return answer
                 announce = (
                     partial(hosted.shard.announce, request, caller) if not request.member_epoch else None
                 )
