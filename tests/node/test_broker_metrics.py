@@ -20,7 +20,7 @@ from quorate.net.routes import NO_RESPONSE, RequestContext, Route, RouteTable, S
 from quorate.node.admin_view import ReplicaCounts
 from quorate.node.broker_metrics import TOPICS_MAX, CountedControlPlane, IsrCounts, Traffic, count_replicas
 from quorate.node.metrics import NodeMetrics
-from quorate.node.request_times import RequestMeters
+from quorate.node.request_times import BOUNDS_MS, Durations, RequestMeters, RequestTimes
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import HeartbeatRequest, HeartbeatResponse
 from quorate.protocol.errors import ErrorCode
@@ -170,6 +170,20 @@ async def test_of_requests_that_are_answered_together_each_has_its_part_of_the_t
     assert times(measured, "requestqueuetimems") == (8, pytest.approx(20))
     assert times(measured, "totaltimems") == (8, pytest.approx(36))
     assert len(noted) == 8
+
+
+def test_times_that_are_counted_together_are_counted_as_one_by_one():
+    one_by_one, together = Durations(), RequestTimes()
+    random = Random(1)
+    durations = [random.choice([0.0, *BOUNDS_MS, random.uniform(0, 20_000)]) for _ in range(2500)]
+    for duration_ms in durations:
+        one_by_one.observe(duration_ms)
+        together.observe(0.0, duration_ms, 0.0)
+    found = dict(together.by_name())
+    for name in ("localtimems", "totaltimems"):
+        assert found[name].counts == one_by_one.counts
+        assert found[name].total_ms == pytest.approx(one_by_one.total_ms)
+    assert found["requestqueuetimems"].counts[0] == found["remotetimems"].counts[0] == len(durations)
 
 
 @in_loop

@@ -8,7 +8,8 @@ Times are those of Kafka, as far as there is such a thing here:
     total    from its arrival until there was an answer; sending that is not in it
 
 Most requests are answered at once. For them this is one count, two looks at the clock and one more count:
-what is known of them (local is total, the others are zero) is put together when somebody asks.
+what is known of them (local is total, the others are zero) is put together when somebody asks. The times of
+others are only noted, and counted many at a time.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
 
 from quorate.net.eventual import Pending, pending
 from quorate.net.routes import Answer, Handler, NoResponse, RequestContext, RouteTable, Series
@@ -31,6 +35,8 @@ __all__ = ["BOUNDS_MS", "Durations", "Note", "RequestMeters", "RequestTimes", "S
 
 BOUNDS_MS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000)
 
+UNCOUNTED_MAX: Final = 1000  # times of one kind that are only noted
+_BOUNDS: Final = np.array(BOUNDS_MS)
 _SHORT_MS: Final = BOUNDS_MS[0]
 
 _NETWORK: Final = "kafka_network_requestmetrics_"
@@ -54,6 +60,12 @@ class Durations:
     def observe(self, duration_ms: float, times: int = 1) -> None:
         self.counts[bisect_left(BOUNDS_MS, duration_ms)] += times
         self.total_ms += duration_ms * times
+
+    def observe_all(self, durations_ms: NDArray[np.float64]) -> None:
+        found = np.searchsorted(_BOUNDS, durations_ms)
+        for at, times in enumerate(np.bincount(found, minlength=len(self.counts)).tolist()):
+            self.counts[at] += times
+        self.total_ms += float(durations_ms.sum())
 
     def buckets(self) -> list[tuple[str, float]]:
         """For each bound, how often it took no longer; the last one is all."""
@@ -80,7 +92,7 @@ class Durations:
 class RequestTimes:
     """The times of one kind of request."""
 
-    __slots__ = ("at_once", "local", "queue", "remote", "total", "waited_ms")
+    __slots__ = ("_uncounted", "at_once", "local", "queue", "remote", "total", "waited_ms")
 
     def __init__(self) -> None:
         self.at_once = Durations()  # answered at once, and by nothing held up before
@@ -91,17 +103,28 @@ class RequestTimes:
         self.total = Durations()
         # How long the request waited that is about to be handled: a connection says so before it calls.
         self.waited_ms = 0.0
+        self._uncounted: list[tuple[float, float, float]] = []
 
     def observe(self, queue_ms: float, local_ms: float, remote_ms: float) -> None:
-        if queue_ms:
-            self.queue.observe(queue_ms)
-        else:
-            self.queue.counts[0] += 1  # the lowest of all, without looking for it
-        self.local.observe(local_ms)
-        self.remote.observe(remote_ms)
-        self.total.observe(queue_ms + local_ms + remote_ms)
+        self._uncounted.append((queue_ms, local_ms, remote_ms))
+        if len(self._uncounted) >= UNCOUNTED_MAX:
+            self._count()
+
+    def _count(self) -> None:
+        if self._uncounted:
+            noted = np.array(self._uncounted)
+            self._uncounted.clear()
+            for durations, column in zip((self.queue, self.local, self.remote), noted.T, strict=True):
+                durations.observe_all(column)
+            self.total.observe_all(noted.sum(axis=1))
+
+    @property
+    def is_seen(self) -> bool:
+        """Whether there was any request of the kind."""
+        return any(self.at_once.counts) or any(self.total.counts) or bool(self._uncounted)
 
     def by_name(self) -> Iterator[tuple[str, Durations]]:
+        self._count()
         at_once = sum(self.at_once.counts)
         yield "totaltimems", self.total.plus(self.at_once)
         yield "requestqueuetimems", self.queue.plus_zeros(at_once)
@@ -183,17 +206,13 @@ class RequestMeters:
         from prometheus_client.metrics_core import HistogramMetricFamily
 
         kinds = sorted(self.times.items(), key=lambda one: _name(one[0]))
-        seen = [(_name(cls), dict(times.by_name())) for cls, times in kinds if self._is_seen(cls)]
+        seen = [(_name(cls), dict(times.by_name())) for cls, times in kinds if times.is_seen]
         for name, about in _ABOUT.items():
             family = HistogramMetricFamily(_NETWORK + name, about, labels=["request"])
             for kind, durations in seen:
                 found = durations[name]
                 family.add_metric([kind], buckets=found.buckets(), sum_value=found.total_ms)
             yield family
-
-    def _is_seen(self, cls: type[Request]) -> bool:
-        times = self.times[cls]
-        return any(times.at_once.counts) or any(times.total.counts)
 
 
 _ABOUT: Final = {
