@@ -1,6 +1,7 @@
 """What a leader looks at: every way through a scan comes to what the plain decoder says."""
 
 import random
+from typing import Any
 from unittest.mock import patch
 
 import pytest
@@ -84,7 +85,7 @@ def test_records_of_one_size_are_tables(
 
 
 @given(
-    count=st.integers(65, 300),
+    count=st.integers(13, 300),
     key=st.sampled_from([None, b"ky"]),
     step_ms=st.sampled_from([0, 0.3]),
     where=st.integers(0, 10**6),
@@ -92,6 +93,7 @@ def test_records_of_one_size_are_tables(
     goes_on=st.booleans(),
     value_bytes=st.sampled_from([5, 20]),
     copied_bytes_max=st.sampled_from([0, 1 << 16]),
+    is_shape_known=st.booleans(),
 )
 def test_a_bit_in_a_table_is_noticed_as_by_records(
     count: int,
@@ -102,8 +104,12 @@ def test_a_bit_in_a_table_is_noticed_as_by_records(
     goes_on: bool,
     value_bytes: int,
     copied_bytes_max: int,
+    is_shape_known: bool,
 ) -> None:
     batch = uniform(count, key, value_bytes, step_ms)
+    record_scan._shapes.clear()
+    if is_shape_known:
+        assert_same(scan_records(batch, read_header(batch)), records(batch, read_header(batch)))
     if not goes_on:  # among the first, where every byte has its turn
         where %= 40
     batch[61 + where % (len(batch) - 61)] ^= 1 << bit
@@ -117,6 +123,26 @@ def test_a_bit_in_a_table_is_noticed_as_by_records(
     else:
         assert not isinstance(scan, ApiError)
         assert_same(scan, plain)
+
+
+@pytest.mark.parametrize("count", [16, 64, 65, 256, 257])
+@pytest.mark.parametrize("keys", [(None, None), (b"k", b"k"), (None, b"k")])
+def test_batches_of_a_shape_that_was_seen_are_told_apart(count: int, keys: tuple[Any, Any]) -> None:
+    """Other values and times in the same places; another key or time of another size is another shape."""
+    record_scan._shapes.clear()
+    for value, step_ms in ((b"first", 1), (b"other", 2), (b"third", 0), (b"times", 70), (b"again", 1)):
+        made = [Record(i, 5000 + i * step_ms, keys[i % 97 > 50], value) for i in range(count)]
+        batch = build(made)
+        assert_same(scan_records(batch, validate(batch)), made)
+    assert len(record_scan._shapes) <= 4
+    assert bool(record_scan._shapes) == (count <= 256)
+
+
+def test_only_so_many_shapes_are_remembered() -> None:
+    for value_bytes in range(2 * record_scan._SHAPES_MAX):
+        batch = uniform(13, None, value_bytes, 0)
+        assert_same(scan_records(batch, validate(batch)), records(batch, read_header(batch)))
+    assert 0 < len(record_scan._shapes) <= record_scan._SHAPES_MAX
 
 
 def test_sizes_that_vary_are_read_as_columns() -> None:

@@ -7,7 +7,9 @@ it is fastest at, and each gives up, in favour of the last, where it meets somet
 - A few records are walked through, one after the other.
 - Records that are all of one size, as those of many programs are, stand under each other like the lines of
   a table: a field is then a column of bytes, and one comparison says of all lines whether it is as expected.
-  The size changes where a number in front of the value gets a byte longer; there, a new table begins.
+  The size changes where a number in front of the value gets a byte longer; there, a new table begins. Where
+  all of that stands is remembered of the last shapes of batches, if they are small: one that has the same
+  bytes in the same places has the same tables.
 - All others are read as `columns`.
 
 So what only one of these ways could accept is never accepted, and what is wrong the plain decoder says.
@@ -16,8 +18,7 @@ So what only one of these ways could accept is never accepted, and what is wrong
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -179,15 +180,82 @@ _LINES_MAX: Final = 256
 _LINE_KEY_BYTES: Final = 3
 
 
+class _Table(NamedTuple):
+    """Records of one size in a batch, one behind the other."""
+
+    begin: int
+    end: int
+    line: _Line
+
+    @property
+    def lines(self) -> int:
+        return (self.end - self.begin) // self.line.size_bytes
+
+    def places(self) -> Iterator[_Int64s]:
+        """Of the bytes that say how long what is, and which offset each record has."""
+        for at in (*self.line.lengths, *self.line.offset):
+            yield np.arange(self.begin + at, self.end, self.line.size_bytes)
+
+
+class _Shape:
+    """A batch that was looked at. Another one of its size that has in all `places` what this one `said` there
+    consists of the same tables, if its times have as many bytes."""
+
+    __slots__ = ("_places", "_said", "_tables", "_without_key")
+
+    def __init__(self, data: Buffer, tables: Sequence[_Table], without_key: Sequence[int]) -> None:
+        self._tables = tables
+        self._without_key = without_key
+        self._places = np.concatenate([places for table in tables for places in table.places()])
+        self._said = np.frombuffer(data, np.uint8)[self._places].tobytes()
+
+    def scan(self, data: Buffer, base_timestamp: int) -> RecordScan | None:
+        if np.frombuffer(data, np.uint8)[self._places].tobytes() != self._said:
+            return None
+        times = [
+            [bytes(data[begin + at : end : line.size_bytes]) for at in line.timestamp]
+            for begin, end, line in self._tables
+        ]
+        return _found(base_timestamp, times, self._without_key)
+
+
+# By the number of records, their size together, and the first bytes.
+_shapes: dict[tuple[int, int, bytes], _Shape] = {}
+_SHAPES_MAX: Final = 128
+_SHAPED_RECORDS_MAX: Final = 256
+
+
 def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
-    count, number, position = header.record_count, 0, 0
+    count, base_timestamp = header.record_count, header.base_timestamp
+    if count > _SHAPED_RECORDS_MAX:
+        found = _read_tables(data, count)
+        return None if found is None else _found(base_timestamp, found[1], _without_key(found[0]))
+    key = count, len(data), bytes(data[:_LINE_KEY_BYTES])
+    shape = _shapes.get(key)
+    scan = None if shape is None else shape.scan(data, base_timestamp)
+    if scan is None:
+        found = _read_tables(data, count)
+        if found is None:
+            return None
+        tables, times = found
+        without_key = _without_key(tables)
+        scan = _found(base_timestamp, times, without_key)
+        if scan is not None:
+            if len(_shapes) >= _SHAPES_MAX:
+                _shapes.clear()
+            _shapes[key] = _Shape(data, tables, without_key)
+    return scan
+
+
+def _read_tables(data: Buffer, count: int) -> tuple[list[_Table], list[list[bytes]]] | None:
+    """The tables that so many records are, and the columns of times of each; None if they are none."""
+    number, position = 0, 0
+    tables: list[_Table] = []
     times: list[list[bytes]] = []
-    newest: list[int] = []
-    without_key: list[range] = []
     while number < count:
         size = bisect_right(_OFFSET_BYTES_CHANGE_AT, number)
         line = _line_at(data, position, size + 1)
-        if line is None or len(times) == _TABLES_MAX:
+        if line is None or len(tables) == _TABLES_MAX:
             return None
         size_bytes = line.size_bytes
         lines_max = _OFFSET_BYTES_CHANGE_AT[size] - number
@@ -203,22 +271,35 @@ def _look_at_tables(data: Buffer, header: BatchHeader) -> RecordScan | None:
         offsets = [column_of(at, lines) for at in line.offset]
         if offsets != _offset_columns(number, number + lines):
             return None
-        columns = [column_of(at, lines) for at in line.timestamp]
-        if not _are_varints(columns):
-            return None
-        times.append(columns)
-        newest.append(_newest_delta(columns))
-        if not line.has_key:
-            without_key.append(range(number, number + lines))
+        times.append([column_of(at, lines) for at in line.timestamp])
+        tables.append(_Table(position, end, line))
         number += lines
         position = end
-    if position != len(data):
+    return (tables, times) if position == len(data) else None
+
+
+def _without_key(tables: Sequence[_Table]) -> Sequence[int]:
+    """The places of the records that have none: all or nothing, nearly always."""
+    if not any(table.line.has_key for table in tables):
+        return range(sum(table.lines for table in tables))
+    found: list[int] = []
+    number = 0
+    for table in tables:
+        if not table.line.has_key:
+            found += range(number, number + table.lines)
+        number += table.lines
+    return found
+
+
+def _found(
+    base_timestamp: int, times: Sequence[list[bytes]], without_key: Sequence[int]
+) -> RecordScan | None:
+    """What is known, if all times of a table have as many bytes as there are columns."""
+    if not all(map(_are_varints, times)):
         return None
-    base_timestamp = header.base_timestamp
-    keyless = range(count) if len(without_key) == len(times) else [*chain.from_iterable(without_key)]
     return RecordScan(
-        base_timestamp + max(newest),
-        keyless,
+        base_timestamp + max(map(_newest_delta, times)),
+        without_key,
         lambda: np.concatenate([_time_deltas(columns) for columns in times]) + np.int64(base_timestamp),
     )
 
@@ -312,6 +393,8 @@ _ONE_BYTE_ORDER: Final = bytes((doubled >> 1 ^ -(doubled & 1)) + 64 for doubled 
 
 def _are_varints(columns: list[bytes]) -> bool:
     """Whether the numbers of all lines have as many bytes each as there are columns."""
+    if len(columns) == 1:
+        return columns[0].isascii()
     *firsts, last = columns
     return (
         len(firsts) < _TIME_DELTA_BYTES_MAX
