@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.net.framing import SHORT_READ_BYTES, FrameReader, SpareFrames, is_sendable, write_parts
+from quorate.net.framing import SHORT_READ_BYTES, FrameReader, SpareFrames, write_parts
 
 FRAME_BYTES_MAX = 5000
 AT_ONCE_BYTES = 200
@@ -170,11 +170,6 @@ def test_small_parts_are_joined_and_large_ones_are_not_copied():
     assert transport.writes == [b"ab", large, b"c", other, b"de"]
     assert transport.writes[1] is large
     assert transport.writes[3] is other
-
-
-def test_what_can_be_sent():
-    assert all(map(is_sendable, (b"", bytearray(), memoryview(b""))))
-    assert not is_sendable(range(10))
 
 
 # Buffers that were used

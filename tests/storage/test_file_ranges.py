@@ -46,6 +46,30 @@ def test_a_range_can_be_sent_without_being_read(tmp_path: Path) -> None:
     shared.close()
 
 
+def test_a_small_range_that_was_looked_at_is_read_already(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared = a_shared_file(tmp_path)
+    some = FileRange(shared, 2, 5, next_offset=9)
+    assert some.is_cached()
+    monkeypatch.setattr(os, "pread", None)
+    assert (some.read(), some.read(3), some.read(1, 2), some.read(4, 100)) == (b"23456", b"56", b"34", b"6")
+    assert some.read(0, 100) == some.read(0, 5) == b"23456"
+    assert some.read(0, 2) == b"23"
+    some.release()
+    shared.close()
+
+
+def test_a_range_that_is_not_there_whole_is_not_taken_for_read(tmp_path: Path) -> None:
+    shared = a_shared_file(tmp_path)
+    os.truncate(tmp_path / "file", 4)
+    some = FileRange(shared, 2, 5, next_offset=9)
+    assert some.is_cached(), "there is nothing to wait for"
+    assert some.read() == b"23"
+    some.release()
+    shared.close()
+
+
 def test_the_last_reader_closes_the_file(tmp_path: Path) -> None:
     shared = a_shared_file(tmp_path)
     descriptor = descriptor_of(shared.file)

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, Protocol
 from quorate.broker.directory_moves_stages import common_end
 from quorate.protocol.batch import HEADER_BYTES, read_header
 from quorate.protocol.errors import ApiError
+from quorate.protocol.types import Buffer
 from quorate.storage.errors import AppendError, StorageError
 from quorate.storage.partition_log import PartitionLog
 
@@ -112,7 +113,7 @@ class Copying:
         with _told(shelf, copy):
             await copy.flush()
 
-    async def _begin_with(self, copy: PartitionLog, data: bytes, shelf: Failing) -> None:
+    async def _begin_with(self, copy: PartitionLog, data: Buffer, shelf: Failing) -> None:
         """An empty copy begins where its first batch does, which may be before the log's start."""
         if copy.start_offset == copy.end_offset and len(data) >= HEADER_BYTES:
             base_offset = read_header(data).base_offset

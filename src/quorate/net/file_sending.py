@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import math
 import os
 import socket
 from collections import deque
@@ -20,7 +19,15 @@ from typing import Final, Protocol, TypeGuard, cast
 
 from quorate.protocol.types import Buffer
 
-__all__ = ["BUFFERS", "FileSender", "SendableRange", "UnreadableRangeError", "is_range", "without_ranges"]
+__all__ = [
+    "BUFFERS",
+    "FileSender",
+    "SendableRange",
+    "UnreadableRangeError",
+    "is_range",
+    "whole",
+    "without_ranges",
+]
 
 BUFFERS: Final = (bytearray, bytes, memoryview)
 
@@ -48,7 +55,7 @@ class SendableRange(Protocol):
 
     def __len__(self) -> int: ...
 
-    def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
+    def read(self, start: int = 0, size_bytes: int | None = None) -> bytes | bytearray:
         """Some of the bytes, or all; fewer if they are not there any more."""
 
     def release(self) -> None:
@@ -65,12 +72,13 @@ def is_range(part: Sized) -> TypeGuard[SendableRange]:
     return hasattr(part, "descriptor") and hasattr(part, "read")
 
 
-def without_ranges(parts: Iterable[Sized], size_bytes_max: float = math.inf) -> list[Sized]:
-    """The same parts, with the ranges read that are not larger than this."""
-    return [_read(part) if is_range(part) and len(part) <= size_bytes_max else part for part in parts]
+def without_ranges(parts: Iterable[Sized]) -> list[Sized]:
+    """The same parts, with all ranges read."""
+    return [whole(part) if is_range(part) else part for part in parts]
 
 
-def _read(part: SendableRange) -> bytes:
+def whole(part: SendableRange) -> bytes | bytearray:
+    """All bytes of a range, which is not needed any more."""
     try:
         data = part.read()
     except OSError as error:

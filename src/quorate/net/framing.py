@@ -25,7 +25,6 @@ from sys import getrefcount
 from typing import Final, cast
 
 from quorate.net.budget import Budget
-from quorate.net.file_sending import BUFFERS, is_range
 from quorate.protocol.api import request_class
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.codec import decode_prefix
@@ -40,7 +39,6 @@ __all__ = [
     "Frame",
     "FrameReader",
     "SpareFrames",
-    "is_sendable",
     "joined",
     "request_in",
     "scratch_buffer",
@@ -263,11 +261,6 @@ def request_in(route_id: int, buffer: bytearray, begin: int, end: int) -> tuple[
 
 
 # How the parts of a response leave that are buffers. For ranges of files see `file_sending`.
-
-
-def is_sendable(part: Sized) -> bool:
-    """Whether there is a way to send this."""
-    return isinstance(part, BUFFERS) or is_range(part)
 
 
 def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:

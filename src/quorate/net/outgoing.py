@@ -1,7 +1,8 @@
 """The answers of one connection on their way to its peer.
 
 What one read led to is gathered, and leaves in one write. Ranges of files among it are sent from the files
-themselves, if the connection allows that; everything that comes after them waits behind them.
+themselves, if the connection allows that and they are large enough for it to save something; everything that
+comes after them waits behind them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,14 @@ import asyncio
 from collections.abc import Callable, Sized
 from typing import TYPE_CHECKING, Final
 
-from quorate.net.file_sending import BUFFERS, FileSender, UnreadableRangeError, is_range, without_ranges
+from quorate.net.file_sending import (
+    BUFFERS,
+    FileSender,
+    UnreadableRangeError,
+    is_range,
+    whole,
+    without_ranges,
+)
 from quorate.net.framing import JOINED_BYTES_MAX, joined, write_parts
 from quorate.net.limits import Limits
 from quorate.net.paced_sending import PacedSender
@@ -91,14 +99,21 @@ class Outgoing:
     def put(self, parts: list[Sized]) -> None:
         """Adds an answer. It leaves with the next flush."""
         size_bytes = len(parts[0])
-        for part in parts[1:]:
+        for at in range(1, len(parts)):
+            part = parts[at]
             size_bytes += len(part)
-            if not isinstance(part, BUFFERS):
-                if not is_range(part):
-                    raise TypeError(
-                        f"a part of the response is a {type(part).__name__}, which cannot be sent"
-                    )
+            if isinstance(part, BUFFERS):
+                continue
+            if not is_range(part):
+                raise TypeError(f"a part of the response is a {type(part).__name__}, which cannot be sent")
+            if len(part) > JOINED_BYTES_MAX:
                 self._has_ranges = True
+                continue
+            try:
+                parts[at] = whole(part)
+            except UnreadableRangeError as error:
+                self._cannot_send(error)
+                return
         if size_bytes - _SIZE_BYTES > self._limits.response_bytes_max:
             raise ValueError(f"a response of {size_bytes} bytes")
         self._counters.responses += 1
@@ -134,14 +149,9 @@ class Outgoing:
             if sender is None:
                 write_parts(transport, without_ranges(parts))
                 return
-            parts = joined(without_ranges(parts, JOINED_BYTES_MAX))
+            sender.send(joined(parts))
         except UnreadableRangeError as error:
             self._cannot_send(error)
-            return
-        if sender.is_busy or any(map(is_range, parts)):
-            sender.send(parts)
-        else:
-            write_parts(transport, parts)
 
     def _has_sent(self) -> None:
         self._limit_write_buffer()

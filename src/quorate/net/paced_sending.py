@@ -112,7 +112,7 @@ class PacedSender:
         return len(data)
 
 
-def _read(part: SendableRange, start: int) -> bytes:
+def _read(part: SendableRange, start: int) -> bytes | bytearray:
     data = part.read(start, PIECE_BYTES)
     if not data and start < part.size_bytes:
         raise UnreadableRangeError(f"{part}: nothing is left after {start} bytes")

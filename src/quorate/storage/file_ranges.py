@@ -6,7 +6,8 @@ closes it.
 
 Sending a range that is not in the page cache waits for the disk, and everybody else waits with it. So it can
 be found out, by looking at a byte here and there, whether it is (`is_cached`); if not, somebody who may wait
-reads it first (`load`). A look costs a microsecond.
+reads it first (`load`). A look costs a microsecond; for a range that is small it reads all of it, and who
+sends it has it then.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ __all__ = ["FileRange", "SharedFile"]
 
 _LOOK_EVERY_BYTES: Final = 1 << 20
 _SEEN_AT_ONCE_BYTES: Final = 64 << 10  # less than a disk is read ahead by
+_SMALL_BYTES_MAX: Final = 16 << 10  # what is kept, once it was read
 _LOAD_BYTES: Final = 1 << 20  # what is read at a time
 _AHEAD_BYTES: Final = 4 << 20  # what the disk is asked for besides: who reads old records mostly goes on
 _NOWAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)
@@ -67,12 +69,13 @@ class FileRange:
     ends that, and so does the end of the last reference to it.
     """
 
-    __slots__ = ("_shared", "next_offset", "position", "size_bytes")
+    __slots__ = ("_data", "_shared", "next_offset", "position", "size_bytes")
 
     def __init__(self, shared: SharedFile, position: int, size_bytes: int, next_offset: int) -> None:
         self.position = position
         self.size_bytes = size_bytes
         self.next_offset = next_offset
+        self._data: bytearray | None = None  # all of it, if it is small and was looked at
         self._shared: SharedFile | None = None
         shared.hold()
         self._shared = shared
@@ -95,8 +98,11 @@ class FileRange:
         is no real file: then `read`."""
         return descriptor_of(self.file)
 
-    def read(self, start: int = 0, size_bytes: int | None = None) -> bytes:
+    def read(self, start: int = 0, size_bytes: int | None = None) -> bytes | bytearray:
         """Some of the bytes, or all; fewer only if the file was cut meanwhile."""
+        if self._data is not None:
+            end = self.size_bytes if size_bytes is None else start + size_bytes
+            return self._data[start:end] if start or end < self.size_bytes else self._data
         left_bytes = self.size_bytes - start
         wanted_bytes = left_bytes if size_bytes is None else min(size_bytes, left_bytes)
         return self.file.read(self.position + start, wanted_bytes)
@@ -106,6 +112,11 @@ class FileRange:
         descriptor = self.descriptor
         if descriptor is None or _NOWAIT is None:
             return True
+        if self.size_bytes <= _SMALL_BYTES_MAX:
+            data = bytearray(self.size_bytes)
+            if _read_if_cached(descriptor, data, self.position):
+                self._data = data
+                return True
         last = self.position + self.size_bytes - 1
         if not _is_cached(descriptor, last):
             return False
@@ -134,6 +145,15 @@ class FileRange:
 
     def __del__(self) -> None:
         self.release()
+
+
+def _read_if_cached(descriptor: int, into: bytearray, position: int) -> bool:
+    """Whether all of it was there."""
+    assert _NOWAIT is not None
+    try:
+        return os.preadv(descriptor, [into], position, _NOWAIT) == len(into)
+    except OSError:  # it is not, or the file system cannot tell: others look closer
+        return False
 
 
 def _is_cached(descriptor: int, position: int) -> bool:

@@ -70,9 +70,12 @@ class Log:
         self.recovery = recovery
         self._files = files
         self._segments = segments
-        self._start_offset = segments[0].base_offset
-        self._end_offset = segments[-1].next_offset
-        self._flushed_offset = self._start_offset
+        # Asked for all the time, so plain: nobody else changes them.
+        self.start_offset = segments[0].base_offset
+        """Where the log begins. Batches before it may still be there, but are not read."""
+        self.end_offset = segments[-1].next_offset
+        """The offset that the next record gets."""
+        self._flushed_offset = self.start_offset
         self._are_names_unsynced = True
         self._is_own_name_unsynced = False
         self._are_epochs_unsynced = True
@@ -128,9 +131,9 @@ class Log:
         try:
             if log.end_offset < start_offset:
                 await log.restart_at(start_offset, now_ms)
-            log._start_offset = max(log._start_offset, start_offset)
-            epochs.truncate_from_start(log._start_offset)
-            epochs.truncate_from_end(log._end_offset)
+            log.start_offset = max(log.start_offset, start_offset)
+            epochs.truncate_from_start(log.start_offset)
+            epochs.truncate_from_end(log.end_offset)
             log._are_epochs_unsynced = list(epochs) != saved_epochs
             if not log._is_without_batches():
                 await log.flush()
@@ -141,16 +144,6 @@ class Log:
             log.abandon()
             raise
         return log
-
-    @property
-    def start_offset(self) -> int:
-        """Where the log begins. Batches before it may still be there, but are not read."""
-        return self._start_offset
-
-    @property
-    def end_offset(self) -> int:
-        """The offset that the next record gets."""
-        return self._end_offset
 
     @property
     def flushed_offset(self) -> int:
@@ -189,14 +182,14 @@ class Log:
         They go into one segment. Raises `AppendError`, having written nothing, if they do not fit on.
         """
         headers = headers_of(buffers)
-        check_order(headers, self._end_offset, self.epochs.latest_epoch)
-        check_contiguous(headers, self._end_offset)
+        check_order(headers, self.end_offset, self.epochs.latest_epoch)
+        check_contiguous(headers, self.end_offset)
         self.append_stamped(buffers, headers, now_ms)
 
     def append_replicated(self, buffers: Sequence[Buffer], now_ms: int) -> None:
         """Appends what a leader has, which may lack offsets that compaction took away."""
         headers = headers_of(buffers)
-        check_order(headers, self._end_offset, self.epochs.latest_epoch)
+        check_order(headers, self.end_offset, self.epochs.latest_epoch)
         self.append_stamped(buffers, headers, now_ms)
 
     def append_stamped(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
@@ -206,7 +199,7 @@ class Log:
             self._check_writable()
         if not headers:
             return
-        assert headers[0].base_offset >= self._end_offset
+        assert headers[0].base_offset >= self.end_offset
         size_bytes, timestamp_ms = headers[0].size_bytes, headers[0].max_timestamp
         if len(headers) > 1:
             size_bytes = sum([header.size_bytes for header in headers])
@@ -228,7 +221,7 @@ class Log:
             if epoch != header.partition_leader_epoch >= 0:
                 epoch = header.partition_leader_epoch
                 self._are_epochs_unsynced |= self.epochs.assign(epoch, header.base_offset)
-        self._end_offset = headers[-1].next_offset
+        self.end_offset = headers[-1].next_offset
 
     def record_aborted(self, aborted: AbortedTransaction) -> None:
         """Remembers that a transaction was aborted whose marker has just been appended. If that fails,
@@ -248,7 +241,7 @@ class Log:
         """A leader's epoch begins at the end of the log, so that older ones have an end before its first
         record is there. Saved with the next flush; if that is too late, it was never used."""
         self._check_usable()
-        self._are_epochs_unsynced |= self.epochs.assign(epoch, self._end_offset)
+        self._are_epochs_unsynced |= self.epochs.assign(epoch, self.end_offset)
 
     def adopt_epochs(self, epochs: LeaderEpochs) -> None:
         """Another log of the same batches knows better where epochs began, such as one without a record yet.
@@ -263,7 +256,7 @@ class Log:
         self._check_writable()
         try:
             if self._segments[-1].size_bytes:
-                self._roll(self._end_offset, now_ms)
+                self._roll(self.end_offset, now_ms)
         except OSError as error:
             raise StorageError.of(self.directory, error) from error
 
@@ -271,13 +264,13 @@ class Log:
         """The log goes on at a later offset: in the one that this is a copy of, compaction has taken away
         everything that was in between."""
         self._check_writable()
-        assert offset >= self._end_offset, f"{self.directory}: {offset} is before {self._end_offset}"
-        if offset > self._end_offset:
+        assert offset >= self.end_offset, f"{self.directory}: {offset} is before {self.end_offset}"
+        if offset > self.end_offset:
             try:
                 self._roll(offset, now_ms)
             except OSError as error:
                 raise StorageError.of(self.directory, error) from error
-            self._end_offset = offset
+            self.end_offset = offset
 
     # Reading
 
@@ -341,7 +334,7 @@ class Log:
         or before it if that was in the middle of a batch. Nothing can be appended until this is done."""
         self._check_usable()
         await self._exclusively(lambda: self._truncate_to(offset))
-        return self._end_offset
+        return self.end_offset
 
     async def restart_at(self, offset: int, now_ms: int) -> None:
         """Drops everything: the log is empty, and begins at `offset`, where a snapshot ends."""
@@ -352,8 +345,8 @@ class Log:
         """The log now begins at `offset`, and segments that end before it are deleted. If it is the end of
         the log that is the last one, too; a new one takes its place."""
         self._check_usable()
-        assert offset <= self._end_offset, (
-            f"{self.directory}: cannot begin at {offset}, it ends at {self._end_offset}"
+        assert offset <= self.end_offset, (
+            f"{self.directory}: cannot begin at {offset}, it ends at {self.end_offset}"
         )
         await self._exclusively(lambda: self._delete_until(offset, now_ms))
 
@@ -444,11 +437,11 @@ class Log:
     def _check_range(self, offset: int, before_offset: int | None) -> int:
         """Refuses offsets that are not in the log. Where reading ends."""
         self._check_usable()
-        end_offset = self._end_offset
-        if not self._start_offset <= offset <= end_offset:
+        end_offset = self.end_offset
+        if not self.start_offset <= offset <= end_offset:
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{self.directory}: offset {offset} is not from {self._start_offset} to {end_offset}",
+                f"{self.directory}: offset {offset} is not from {self.start_offset} to {end_offset}",
             )
         return end_offset if before_offset is None or before_offset > end_offset else before_offset
 
@@ -473,7 +466,7 @@ class Log:
 
     def _is_flush_needed(self) -> bool:
         return (
-            self._flushed_offset < self._end_offset
+            self._flushed_offset < self.end_offset
             or self._are_names_unsynced
             or self._is_own_name_unsynced
             or self._are_epochs_unsynced
@@ -482,7 +475,7 @@ class Log:
         )
 
     async def _flush(self) -> None:
-        end_offset, cuts = self._end_offset, self._cuts
+        end_offset, cuts = self.end_offset, self._cuts
         if self.companion is not None:
             await self.companion.sync()
         await self._sync_files()
@@ -496,7 +489,7 @@ class Log:
 
     async def _seal_and_flush(self) -> None:
         if self.companion is not None:
-            self.companion.ends_at(self._end_offset)
+            self.companion.ends_at(self.end_offset)
             self._are_names_unsynced = True
         self._segments[-1].seal()
         await self._flush()
@@ -519,16 +512,16 @@ class Log:
             await self._restart_at(offset, self._segments[0].summary.created_ms)
             return
         self._cuts += 1
-        is_cut = offset < self._end_offset
-        self._end_offset = min(self._end_offset, offset)
+        is_cut = offset < self.end_offset
+        self.end_offset = min(self.end_offset, offset)
         self._flushed_offset = min(self._flushed_offset, offset)
         while len(self._segments) > 1 and self._segments[-1].base_offset >= offset:
             await self._remove(len(self._segments) - 1)
         self._segments[-1].truncate(offset)
-        self._end_offset = self._segments[-1].next_offset
-        self._flushed_offset = min(self._flushed_offset, self._end_offset)
-        self._start_offset = min(self._start_offset, self._end_offset)
-        self._are_epochs_unsynced |= self.epochs.truncate_from_end(self._end_offset)
+        self.end_offset = self._segments[-1].next_offset
+        self._flushed_offset = min(self._flushed_offset, self.end_offset)
+        self.start_offset = min(self.start_offset, self.end_offset)
+        self._are_epochs_unsynced |= self.epochs.truncate_from_end(self.end_offset)
         if is_cut and self.companion is not None:
             self._are_names_unsynced = True
             await self.companion.is_cut()
@@ -536,7 +529,7 @@ class Log:
 
     async def _restart_at(self, offset: int, now_ms: int) -> None:
         self._cuts += 1
-        self._start_offset = self._end_offset = self._flushed_offset = offset
+        self.start_offset = self.end_offset = self._flushed_offset = offset
         if self.companion is not None:
             self.companion.is_cleared()
         while self._segments:
@@ -552,9 +545,9 @@ class Log:
         await self._flush()
 
     async def _delete_until(self, offset: int, now_ms: int) -> None:
-        self._start_offset = max(self._start_offset, offset)
-        self._are_epochs_unsynced |= self.epochs.truncate_from_start(self._start_offset)
-        if offset == self._end_offset and self._segments[-1].size_bytes:
+        self.start_offset = max(self.start_offset, offset)
+        self._are_epochs_unsynced |= self.epochs.truncate_from_start(self.start_offset)
+        if offset == self.end_offset and self._segments[-1].size_bytes:
             self._roll(offset, now_ms)
         while len(self._segments) > 1 and self._segments[1].base_offset <= offset:
             await self._remove(0)

@@ -355,10 +355,11 @@ class _Fetch:
         """Waits until there may be enough, or something has changed, or time is up. Nothing that was read
         counts any more, then."""
         looked_at, self._found = [one for one in self._found if one.error is None], []
-        for one in looked_at:
-            one.records = None
+        with_records = [number for number, one in enumerate(looked_at) if one.records is not None]
+        for number in with_records:
+            looked_at[number].records = None
         return ParkedFetch(
-            looked_at, self.wanted.session, self._max_wait_ms, self._min_bytes, self._available
+            looked_at, with_records, self.wanted.session, self._max_wait_ms, self._min_bytes, self._available
         )
 
     def _available(self, found: Found) -> float:

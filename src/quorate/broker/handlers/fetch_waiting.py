@@ -14,13 +14,18 @@ __all__ = ["ParkedFetch"]
 
 
 class ParkedFetch:
-    """Until there is enough, as far as `available` tells, or something has changed, or time is up."""
+    """Until there is enough, as far as `available` tells, or something has changed, or time is up.
+
+    `with_records` are the places, in what was looked at, of those that had some: it has just been found out
+    that all others have none.
+    """
 
     __slots__ = ("_available", "_bytes", "_found", "_min_bytes", "_session", "_total_bytes", "_wait")
 
     def __init__(
         self,
         looked_at: Sequence[Found],
+        with_records: Sequence[int],
         session: FetchSession | None,
         max_wait_ms: float,
         min_bytes: int,
@@ -39,7 +44,7 @@ class ParkedFetch:
         self._wait = DataWait(partitions, max_wait_ms, self._is_enough)
         if session is not None:
             session.parked = self
-        if any(self._is_enough(number) for number in range(len(self._found))):
+        if any(map(self._is_enough, with_records)):
             self._wait.finish()
 
     @property
