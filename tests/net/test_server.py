@@ -45,7 +45,7 @@ async def conversations(server: Server) -> list[Conversation]:
 
 
 def waiting_bytes(conversation: Conversation) -> int:
-    return sum(end - begin for _, begin, end in conversation._waiting)
+    return sum(end - begin for _, begin, end in conversation._in.waiting)
 
 
 @pytest.fixture(autouse=True)
@@ -460,7 +460,7 @@ async def test_a_peer_that_does_not_read_is_not_served():
     ):
         peer.ask_much_and_not_read(total)
         [conversation] = await conversations(server)
-        await wait_until(lambda: not conversation._is_writable and not conversation._is_reading)
+        await wait_until(lambda: not conversation._is_writable and not conversation._in.is_reading)
         request_bytes = len(encoded(LARGE_REQUEST, LARGE_VERSION, 1))
         assert len(calls) < total
         assert conversation._transport.get_write_buffer_size() < 2 * high_bytes + 51_000
@@ -486,7 +486,7 @@ async def test_a_parked_request_stops_reading_when_too_much_waits_behind_it():
         peer.ask_beats(range(4000))
         await parked.is_asked(0)
         [conversation] = await conversations(server)
-        await wait_until(lambda: not conversation._is_reading)
+        await wait_until(lambda: not conversation._in.is_reading)
         assert waiting_bytes(conversation) <= server.limits.read_buffer_bytes
         for generation in range(4000):
             parked.release(generation)

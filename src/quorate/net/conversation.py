@@ -30,13 +30,13 @@ import asyncio
 import logging
 import math
 import struct
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
 from quorate.net.eventual import Pending, pending
 from quorate.net.file_sending import UnreadableRangeError
-from quorate.net.framing import Frame, FrameReader, request_in
+from quorate.net.framing import FrameReader, request_in
+from quorate.net.incoming import Incoming
 from quorate.net.outgoing import Outgoing
 from quorate.net.repetition import REPEATED_BYTES_MAX, Repetition
 from quorate.net.routes import Answer, NoResponse, RequestContext, Series
@@ -68,11 +68,11 @@ class Conversation(asyncio.BufferedProtocol):
         "_counters",
         "_has_waited",
         "_header",
+        "_in",
         "_is_closing",
         "_is_eof",
         "_is_heavy",
         "_is_last",
-        "_is_reading",
         "_is_starved",
         "_is_writable",
         "_large_since",
@@ -81,8 +81,6 @@ class Conversation(asyncio.BufferedProtocol):
         "_muted_until",
         "_next_turn",
         "_out",
-        "_queued_at",
-        "_reader",
         "_repetition",
         "_running",
         "_running_bytes",
@@ -91,7 +89,6 @@ class Conversation(asyncio.BufferedProtocol):
         "_transport",
         "_unmute",
         "_unsent_bytes",
-        "_waiting",
         "held_bytes",
     )
 
@@ -103,18 +100,8 @@ class Conversation(asyncio.BufferedProtocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._budget = server.budget
-        self._reader = FrameReader(
-            server.scratch,
-            limits.request_bytes_max,
-            limits.frame_bytes_at_once,
-            server.budget,
-            server.spares,
-        )
         self._context = RequestContext(server.listener, "", 0, "")
-        # Requests that have arrived and not been looked at.
-        self._waiting: deque[Frame] = deque()
-        # When those of them arrived that could not be served at once.
-        self._queued_at: deque[float] = deque()
+        self._in = Incoming(server)
         # The answer that is waited for, and the header of its request.
         self._running: Pending[Answer] | None = None
         self._header: RequestHeader | None = None
@@ -122,7 +109,6 @@ class Conversation(asyncio.BufferedProtocol):
         self._out = Outgoing(limits, server.counters, loop, self._has_sent, self._cannot_send)
         self._repetition: Repetition | None = None  # what may come next
         self._next_turn: asyncio.Handle | None = None
-        self._is_reading = True
         self._is_writable = True
         self._is_eof = False
         self._is_last = False  # nothing follows what is waiting
@@ -141,7 +127,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def finish(self) -> None:
         """Ends the conversation after the request that is under way."""
-        self._waiting.clear()
+        self._in.waiting.clear()
         self._is_last = True
         if self._running is None:
             self._close()
@@ -186,36 +172,37 @@ class Conversation(asyncio.BufferedProtocol):
     # Called by the budget
 
     def measure(self) -> int:
-        held_bytes = self._reader.held_bytes + self._running_bytes + self._waiting_bytes()
+        held_bytes = self._in.held_bytes + self._running_bytes
         if self._transport is not None:
             held_bytes += self._transport.get_write_buffer_size()
         self._is_heavy = self._is_heavy and held_bytes > SLACK_BYTES
         return held_bytes if held_bytes > SLACK_BYTES else 0
 
     def wanted_bytes(self) -> int:
-        return self._reader.wanted_bytes() if self._reader.is_full else SLACK_BYTES
+        reader = self._in.reader
+        return reader.wanted_bytes() if reader.is_full else SLACK_BYTES
 
     def go_on(self) -> None:
         self._is_starved = False
         if self._transport is None or self._is_closing:
             self._budget.done(self)
             return
-        if self._reader.is_full:
+        if self._in.reader.is_full:
             self._has_waited = True
             self._active_at = self._large_since = self._loop.time()
-            self._reader.grow()
+            self._in.reader.grow()
             self._account()
             self._regulate()
         else:
             self._budget.done(self)
-        if self._waiting or not self._is_reading:
+        if self._in.waiting or not self._in.is_reading:
             self._serve_soon()
 
     def stall(self, now: float, patience_s: float) -> str | None:
         if self._transport is None or self._is_starved or self._running is not None:
             return None
-        if self._reader.is_large:
-            allowed_s = patience_s + self._reader.held_bytes / _SLOW_BYTES_PER_S
+        if self._in.reader.is_large:
+            allowed_s = patience_s + self._in.reader.held_bytes / _SLOW_BYTES_PER_S
             return "its request arrives too slowly" if now - self._large_since > allowed_s else None
         unsent_bytes = self._out.unsent_bytes
         if unsent_bytes != self._unsent_bytes:
@@ -228,9 +215,6 @@ class Conversation(asyncio.BufferedProtocol):
         self._log(reason)
         self.abort()
 
-    def _waiting_bytes(self) -> int:
-        return sum(end - begin for _, begin, end in self._waiting)
-
     def _account(self) -> None:
         """Tells the budget what this connection holds, if that has changed."""
         held_bytes = self.measure()
@@ -240,9 +224,7 @@ class Conversation(asyncio.BufferedProtocol):
     def _starve(self) -> None:
         """Stops until there is memory."""
         self._is_starved = True
-        if self._is_reading and self._transport is not None and not self._transport.is_closing():
-            self._is_reading = False
-            self._transport.pause_reading()
+        self._in.pause()
         self._budget.wait(self)
 
     # Called by the loop
@@ -251,6 +233,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
         self._context = RequestContext(self._server.listener, str(peer[0]), int(peer[1]), "")
+        self._in.open(self._transport)
         self._out.open(self._transport)
         refusal = self._server.admit(self)
         if refusal is not None:
@@ -265,8 +248,7 @@ class Conversation(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._transport = None
         self._is_closing = True
-        self._waiting.clear()
-        self._reader.drop()
+        self._in.close()
         self._out.close()
         if self._next_turn is not None:
             self._next_turn.cancel()
@@ -279,14 +261,14 @@ class Conversation(asyncio.BufferedProtocol):
             self._server.forget(self)
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._reader.buffer()
+        return self._in.reader.buffer()
 
     def buffer_updated(self, nbytes: int) -> None:
         self._active_at = self._loop.time()
         self._counters.bytes_received += nbytes
         if self._is_last:
             return
-        reader = self._reader
+        reader, waiting = self._in.reader, self._in.waiting
         repetition = self._repetition
         if (
             repetition is not None
@@ -297,18 +279,18 @@ class Conversation(asyncio.BufferedProtocol):
             self._answer_again(repetition)
             return
         had_own_buffer = reader.is_large
-        self._waiting.extend(reader.received(nbytes))
+        waiting.extend(reader.received(nbytes))
         if reader.is_large != had_own_buffer:
             self._large_since = self._active_at
             if had_own_buffer and self._has_waited:
                 self._has_waited = False
                 self._budget.done(self)
         is_large_complete = had_own_buffer and reader.was_large
-        if is_large_complete and len(self._waiting) == 1:
+        if is_large_complete and len(waiting) == 1:
             self._serve_soon()  # the next may have come too, and two cost less than twice what one does
         if self._next_turn is None:
             self._serve()
-        elif is_large_complete and len(self._waiting) > 1:
+        elif is_large_complete and len(waiting) > 1:
             self._next_turn.cancel()
             self._take_turn()
         else:
@@ -323,7 +305,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._expect_the_end()
         if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
             return False  # TLS has no connections that are half closed
-        return bool(self._waiting) or self._running is not None or self._out.is_sending
+        return bool(self._in.waiting) or self._running is not None or self._out.is_sending
 
     def pause_writing(self) -> None:
         self._is_writable = False
@@ -349,7 +331,8 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _serve(self) -> None:
         """Answers what is waiting, as far as that is possible now."""
-        waiting, limits, out, reader = self._waiting, self._limits, self._out, self._reader
+        limits, arrived, out = self._limits, self._in, self._out
+        waiting, reader = arrived.waiting, arrived.reader
         served = 0
         while (
             waiting
@@ -363,8 +346,8 @@ class Conversation(asyncio.BufferedProtocol):
                 break
             if self._budget.is_over and self._must_wait():
                 break
-            if self._queued_at:
-                self._note_queued()
+            if arrived.has_queued:
+                self._tell_queued()
             buffer, begin, end = waiting.popleft()
             served += self._begin(buffer, begin, end)
             if out.size_bytes >= limits.write_buffer_high_bytes:
@@ -381,9 +364,8 @@ class Conversation(asyncio.BufferedProtocol):
             elif self._is_last:
                 self._close()
         if waiting:
-            while len(self._queued_at) < len(waiting):
-                self._queued_at.append(self._loop.time())
-        if waiting or not self._is_reading or reader.refusal is not None:
+            arrived.note_queued(self._loop.time())
+        if waiting or not arrived.is_reading or reader.refusal is not None:
             self._regulate()
         if (
             self.held_bytes
@@ -396,17 +378,17 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _must_wait(self) -> bool:
         """More is held than may be. A large request is served even so, because that gives it back."""
-        _, begin, end = self._waiting[0]
+        _, begin, end = self._in.waiting[0]
         if end - begin > SLACK_BYTES:
             return False
         if not self._is_starved:
             self._starve()
         return self._is_starved
 
-    def _note_queued(self) -> None:
+    def _tell_queued(self) -> None:
         """The next request has waited for those before it."""
-        waited_ms = (self._loop.time() - self._queued_at.popleft()) * 1000
-        buffer, begin, end = self._waiting[0]
+        waited_ms = (self._loop.time() - self._in.queued_since()) * 1000
+        buffer, begin, end = self._in.waiting[0]
         if self._server.when_queued is not None and end - begin >= _SIZE_BYTES:
             (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
             self._server.when_queued(route_id, waited_ms)
@@ -437,7 +419,7 @@ class Conversation(asyncio.BufferedProtocol):
             self._context = RequestContext(
                 previous.listener, previous.client_host, previous.client_port, client_id, previous.principal
             )
-        if self._waiting and route_id in routes.series:
+        if self._in.waiting and route_id in routes.series:
             series = routes.series[route_id]
             requests = self._gathered(route_id, series, header, request)
             if len(requests) > 1:
@@ -488,7 +470,7 @@ class Conversation(asyncio.BufferedProtocol):
         """Whether nothing is on its way, in or out, and nothing is in the way of serving."""
         return (
             self._running is None
-            and not self._waiting
+            and not self._in.waiting
             and self._is_writable
             and self._next_turn is None
             and self._unmute is None
@@ -528,7 +510,7 @@ class Conversation(asyncio.BufferedProtocol):
         """A request, and those waiting behind it that can be answered together with it. What is wrong with
         another one is found when its own turn comes."""
         found = [(header, request)]
-        waiting, client_id, takes = self._waiting, header.client_id, series.takes
+        waiting, client_id, takes = self._in.waiting, header.client_id, series.takes
         if not takes(header, request) or self._budget.is_over:
             return found
         while waiting and len(found) < self._limits.requests_per_turn_max:
@@ -543,8 +525,8 @@ class Conversation(asyncio.BufferedProtocol):
                 break
             found.append((header, request))
             waiting.popleft()
-            if self._queued_at:
-                self._queued_at.popleft()
+            if self._in.has_queued:
+                self._in.queued_since()
         return found
 
     def _answer_together(self, series: Series, requests: list[tuple[RequestHeader, Request]]) -> None:
@@ -639,33 +621,9 @@ class Conversation(asyncio.BufferedProtocol):
         self.abort()
 
     def _regulate(self) -> None:
-        """Stops reading when too much is waiting, and goes on when half of that is left."""
-        transport = self._transport
-        if self._is_eof or transport is None or transport.is_closing():
-            return
-        limits = self._limits
-        requests = len(self._waiting)
-        request_bytes = self._waiting_bytes()
-        if self._is_reading:
-            if (
-                requests >= limits.requests_in_flight_max
-                or request_bytes >= limits.request_bytes_in_flight_max
-                or self._reader.refusal is not None
-                or self._unmute is not None
-                or (self._budget.is_short and requests)
-            ):
-                self._is_reading = False
-                transport.pause_reading()
-        elif (
-            requests <= limits.requests_in_flight_max // 2
-            and request_bytes <= limits.request_bytes_in_flight_max // 2
-            and self._reader.refusal is None
-            and self._unmute is None
-            and not self._is_starved
-            and not (self._budget.is_short and requests)
-        ):
-            self._is_reading = True
-            transport.resume_reading()
+        """Reads, or does not."""
+        if not self._is_eof:
+            self._in.regulate(is_held_up=self._unmute is not None or self._is_starved)
 
     # Ending
 
@@ -698,7 +656,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _close(self) -> None:
         """Sends what is ready and closes. Nothing is served after that."""
-        self._waiting.clear()
+        self._in.waiting.clear()
         self._flush()
         self._is_closing = True
         if self._transport is not None:
@@ -708,7 +666,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _expect_the_end(self) -> None:
         """An end that waits for a handler or for the peer does not wait for ever."""
-        if self._out.unsent_bytes > 0 or self._waiting or self._running is not None:
+        if self._out.unsent_bytes > 0 or self._in.waiting or self._running is not None:
             self._server.watch(self.expires_at())
 
     def _log(self, reason: str, bug: BaseException | None = None, level: int = logging.WARNING) -> None:
