@@ -15,6 +15,7 @@ SECTIONS = (
     "broker",
     "quotas",
     "groups",
+    "served",
     "compaction",
     "startup",
     "simulation",

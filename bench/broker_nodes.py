@@ -59,8 +59,8 @@ class Nodes:
         self._root = root / name.lower()
         self._commands = commands
         self._ids = range(1, count + 1)
-        self._ports = dict(zip(self._ids, _free_ports(count), strict=True))
-        self._controller_ports = dict(zip(self._ids, _free_ports(count), strict=True))
+        self._ports = dict(zip(self._ids, free_ports(count), strict=True))
+        self._controller_ports = dict(zip(self._ids, free_ports(count), strict=True))
         self._processes: list[subprocess.Popen[bytes]] = []
         self.seconds_to_first_record = 0.0
 
@@ -292,7 +292,7 @@ def _is_appended(wire: Wire) -> bool:
     return answer.responses[0].partition_responses[0].error_code == 0
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     free = [socket.create_server((HOST, 0)) for _ in range(count)]
     ports = [one.getsockname()[1] for one in free]
     for one in free:

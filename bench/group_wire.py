@@ -25,11 +25,13 @@ from quorate.protocol.types import Uuid
 TOPIC = "measured"
 HEARTBEAT_VERSION = 4
 COMMIT_VERSION = 8
+COMMITTED_OFFSET = 4711
 JOIN_VERSION, SYNC_VERSION = 9, 5
 CONSUMER_VERSION = 1
 SESSION_MS = 60_000
 REBALANCE_MS = 60_000
 _SIZE = struct.Struct(">i")
+_OFFSET = struct.Struct(">q")
 _NOT_YET = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -51,6 +53,15 @@ def subscription(user_data: bytes = b"") -> bytes:
 def assignment(partitions: Sequence[int]) -> bytes:
     one = ConsumerProtocolAssignment.TopicPartition(topic=TOPIC, partitions=list(partitions))
     return b"\0\0" + bytes(codec.encode(ConsumerProtocolAssignment(assigned_partitions=[one]), 0))
+
+
+def ever_further(commit: bytes) -> Callable[[int], bytes]:
+    """A commit of the `COMMITTED_OFFSET` as a function that makes it one of an offset so much further, as
+    consumers commit."""
+    before, found, after = commit.partition(_OFFSET.pack(COMMITTED_OFFSET))
+    assert found
+    assert _OFFSET.pack(COMMITTED_OFFSET) not in after
+    return lambda further: b"".join((before, _OFFSET.pack(COMMITTED_OFFSET + further), after))
 
 
 class Crowd:
@@ -112,15 +123,16 @@ class Crowd:
                 one.recv(4096)
         return times * len(sockets)
 
-    def closed_loop(self, frames: Sequence[bytes], times: int) -> float:
-        """Each connection sends its next request when it has its answer. Seconds for so many of them."""
+    def closed_loop(self, frames: Sequence[Callable[[int], bytes]], times: int) -> float:
+        """Each connection sends its next request, which differs from the one before it, when it has its
+        answer. Seconds for so many of them."""
         poll = select.epoll()
         by_number = {one.fileno(): (one, data) for one, data in zip(self._sockets, frames, strict=True)}
         for number in by_number:
             poll.register(number, select.EPOLLIN)
         started = time.perf_counter()
         for one, data in by_number.values():
-            one.send(data)
+            one.send(data(0))
         sent, received = len(by_number), 0
         while received < times:
             for number, _ in poll.poll():
@@ -128,7 +140,7 @@ class Crowd:
                 one.recv(4096)
                 received += 1
                 if sent < times:
-                    one.send(data)
+                    one.send(data(sent))
                     sent += 1
         took = time.perf_counter() - started
         poll.close()
@@ -211,7 +223,7 @@ class Classic:
         )
         return framed(request, HEARTBEAT_VERSION)
 
-    def commit(self, partition: int, offset: int) -> bytes:
+    def commit(self, partition: int, offset: int = COMMITTED_OFFSET) -> bytes:
         topic = api.OffsetCommitRequest.Topic
         at = topic.Partition(partition_index=partition, committed_offset=offset, committed_metadata="")
         request = api.OffsetCommitRequest(

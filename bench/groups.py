@@ -29,6 +29,7 @@ from bench.group_wire import (
     ConsumerGroup,
     Crowd,
     create_topic,
+    ever_further,
     groups_of_one,
     join_alone,
     wait_for_coordinators,
@@ -212,9 +213,11 @@ def _commits(sides: dict[str, Nodes]) -> Iterator[Row | str]:
             for name in sides:
                 members = groups_of_one(crowds[name], count, f"commits-{count}")
                 chosen = [members[at % count] for at in range(CONNECTIONS)]
-                frames[name] = [one.commit(at, 4711) for at, one in enumerate(chosen)]
+                frames[name] = [ever_further(one.commit(at)) for at, one in enumerate(chosen)]
 
-            def costs(name: str, frames: dict[str, list[bytes]] = frames) -> tuple[float, float]:
+            def costs(
+                name: str, frames: dict[str, list[Callable[[int], bytes]]] = frames
+            ) -> tuple[float, float]:
                 node = sides[name]
                 before = node.cpu_seconds()
                 took = crowds[name].closed_loop(frames[name], times)
