@@ -4,7 +4,7 @@ import asyncio
 
 from nodes import VERSION, beat, encoded, raw, serving
 
-from quorate.net.repetition import REPEATED_BYTES_MAX
+from quorate.net.repetition import REPEATED_BYTES_MAX, REPEATED_MAX
 from quorate.net.routes import Route, RouteTable, throttle_time_ms
 from quorate.protocol import frame
 from quorate.protocol.api.groups import HeartbeatRequest, HeartbeatResponse
@@ -70,7 +70,7 @@ async def test_whatever_differs_is_decoded():
         ("us", 5, 2),
         ("me", 6, 1),
     ]
-    assert len({id(one) for one in coordinator.asked}) == 5
+    assert len({id(one) for one in coordinator.asked}) == 4  # the first was not forgotten
 
 
 async def test_another_answer_is_given_to_the_same_words():
@@ -149,3 +149,15 @@ async def test_who_has_to_be_quiet_is_not_listened_to():
         async with raw(server) as peer:
             await beats(peer, 1, 2, 3)
     assert len({id(one) for one in coordinator.asked}) == 3
+
+
+async def test_a_connection_may_speak_for_several_members_but_not_for_any_number():
+    coordinator = Coordinator()
+    async with serving(coordinator.route) as server, raw(server) as peer:
+        for _ in range(2):
+            for generation in range(1, REPEATED_MAX + 1):
+                await beats(peer, 1, generation=generation)
+        assert len({id(one) for one in coordinator.asked}) == REPEATED_MAX
+        await beats(peer, 1, generation=REPEATED_MAX + 1)  # now all others are forgotten
+        await beats(peer, 1, generation=1)
+    assert len({id(one) for one in coordinator.asked}) == REPEATED_MAX + 2

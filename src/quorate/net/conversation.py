@@ -5,8 +5,8 @@ answers are in order, side effects are in order, and a connection can hold up no
 is answered at once is served in the callback of the read, and everything that one read led to leaves in one
 write. Requests of a kind that can be answered together (`routes.Series`) are, if they came with one read, or
 two by two if they are large: a megabyte that passes through leaves nothing else in the caches, so what serves
-it has to come from memory each time. One that says the same as the last one (`repetition`) is not even
-decoded. Only a handler that waits costs a task.
+it has to come from memory each time. Those that look like one before are not even decoded (`shortcuts`). Only
+a handler that waits costs a task.
 
 The peer is slowed down instead of buffered: while it does not read its answers nothing is served to it, and
 while too much of what it sent waits, nothing is read from it. What all connections hold together is bounded
@@ -30,6 +30,8 @@ import asyncio
 import logging
 import math
 import struct
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
@@ -38,13 +40,15 @@ from quorate.net.file_sending import UnreadableRangeError
 from quorate.net.framing import FrameReader, request_in
 from quorate.net.incoming import Incoming
 from quorate.net.outgoing import Outgoing
-from quorate.net.repetition import REPEATED_BYTES_MAX, Repetition
-from quorate.net.routes import Answer, NoResponse, RequestContext, Series
+from quorate.net.repetition import Repetitions
+from quorate.net.routes import Answer, NoResponse, RequestContext, RouteTable, Series
+from quorate.net.shortcuts import Said, Shortcut, Undecoded
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
 from quorate.protocol.errors import ApiError, ProtocolError
 from quorate.protocol.frame import decode_request_header, encode_response_parts
 from quorate.protocol.message import Request, Response
+from quorate.protocol.types import Buffer
 
 if TYPE_CHECKING:
     from quorate.net.server import Server
@@ -52,8 +56,12 @@ if TYPE_CHECKING:
 __all__ = ["Conversation"]
 
 _ROUTE_ID: Final = struct.Struct(">I")
+_SIZE_AND_ROUTE_ID: Final = struct.Struct(">iI")
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _SIZE_BYTES: Final = 4
+_KNOWN_BYTES_MIN: Final = (
+    16  # of a request with its size: no smaller one is looked for among those that are known
+)
 # A peer that is slower than this, while memory is short, is too slow.
 _SLOW_BYTES_PER_S: Final = 256 * 1024
 
@@ -81,10 +89,11 @@ class Conversation(asyncio.BufferedProtocol):
         "_muted_until",
         "_next_turn",
         "_out",
-        "_repetition",
+        "_routes",
         "_running",
         "_running_bytes",
         "_server",
+        "_shortcuts",
         "_throttle_time_ms",
         "_transport",
         "_unmute",
@@ -103,11 +112,12 @@ class Conversation(asyncio.BufferedProtocol):
         self._context = RequestContext(server.listener, "", 0, "")
         self._in = Incoming(server)
         # The answer that is waited for, and the header of its request.
-        self._running: Pending[Answer] | None = None
+        self._running: Pending[Answer | Buffer] | None = None
         self._header: RequestHeader | None = None
         self._running_bytes = 0
         self._out = Outgoing(limits, server.counters, loop, self._has_sent, self._cannot_send)
-        self._repetition: Repetition | None = None  # what may come next
+        self._routes: RouteTable | None = None  # those of the shortcuts
+        self._shortcuts: dict[int, Shortcut] = {}  # by the route ids of what may come again
         self._next_turn: asyncio.Handle | None = None
         self._is_writable = True
         self._is_eof = False
@@ -269,15 +279,14 @@ class Conversation(asyncio.BufferedProtocol):
         if self._is_last:
             return
         reader, waiting = self._in.reader, self._in.waiting
-        repetition = self._repetition
-        if (
-            repetition is not None
-            and self._is_at_rest(reader)
-            and repetition.routes is self._server.routes
-            and repetition.is_in(self._server.scratch, nbytes)
-        ):
-            self._answer_again(repetition)
-            return
+        if self._shortcuts and nbytes >= _KNOWN_BYTES_MIN and self._is_at_rest(reader):
+            size, route_id = _SIZE_AND_ROUTE_ID.unpack_from(self._server.scratch)
+            if (
+                route_id in self._shortcuts
+                and size == nbytes - _SIZE_BYTES <= self._limits.request_bytes_max
+                and self._serve_known(route_id, nbytes)
+            ):
+                return
         had_own_buffer = reader.is_large
         waiting.extend(reader.received(nbytes))
         if reader.is_large != had_own_buffer:
@@ -394,13 +403,15 @@ class Conversation(asyncio.BufferedProtocol):
             self._server.when_queued(route_id, waited_ms)
 
     def _begin(self, buffer: bytearray, begin: int, end: int) -> int:
-        """Decodes one request and calls its handler, or that of a series if more of the kind are waiting. How
-        many requests there were."""
+        """Decodes one request and calls its handler, or that of a series if more of the kind are waiting;
+        unless there is a shortcut. How many requests there were."""
         if end - begin < _SIZE_BYTES:
             self._refuse(f"a request of {end - begin} bytes")
             return 1
         (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
         routes = self._server.routes
+        if self._shortcuts and (number := self._take_shortcut(route_id, (buffer, begin, end))):
+            return number
         served = routes.by_route_id.get(route_id)
         try:
             if served is None:
@@ -432,17 +443,9 @@ class Conversation(asyncio.BufferedProtocol):
             self._fail(header, error)
             return 1
         self._take(header, answer, response_cls, end - begin)
-        repeats = routes.repeats.get(route_id)
-        if (
-            repeats is not None
-            and answer.__class__ is response_cls
-            and self._unmute is None
-            and end - begin <= REPEATED_BYTES_MAX
-            and repeats(request)
-        ):
-            self._repetition = Repetition(
-                buffer[begin:end], self._context, header, request, routes, handler, answer
-            )
+        if (route_id in routes.repeats or route_id in routes.shortcuts) and self._unmute is None:
+            shortcut = self._shortcut(routes, route_id)
+            shortcut.learn(self._context, header, request, answer, (buffer, begin, end))
         return 1
 
     def _take(
@@ -464,7 +467,21 @@ class Conversation(asyncio.BufferedProtocol):
         self._header = header
         self._running.add_done_callback(self._finished)
 
-    # Repetitions
+    # Shortcuts
+
+    def _shortcut(self, routes: RouteTable, route_id: int) -> Shortcut:
+        """That of a kind; a new one if there is none."""
+        if routes is not self._routes:
+            self._routes = routes
+            self._shortcuts.clear()
+        found = self._shortcuts.get(route_id)
+        if found is None:
+            if route_id in routes.shortcuts:
+                found = routes.shortcuts[route_id]()
+            else:
+                found = Repetitions(routes.by_route_id[route_id][0], routes.repeats[route_id])
+            self._shortcuts[route_id] = found
+        return found
 
     def _is_at_rest(self, reader: FrameReader) -> bool:
         """Whether nothing is on its way, in or out, and nothing is in the way of serving."""
@@ -482,27 +499,69 @@ class Conversation(asyncio.BufferedProtocol):
             and not self._budget.is_over
         )
 
-    def _answer_again(self, repetition: Repetition) -> None:
-        """Serves the request that was served before, which is all that has arrived."""
-        counters, header = self._counters, repetition.header
+    def _serve_known(self, route_id: int, nbytes: int) -> bool:
+        """Serves the request that is all that has arrived, where it is, if there is a shortcut."""
+        frame = (self._server.scratch, _SIZE_BYTES, nbytes)
+        said = self._said(route_id, (frame,))
+        if said is None:
+            return False
+        counters = self._counters
         counters.requests += 1
-        try:
-            answer = repetition.handler(repetition.context, header, repetition.request)
-        except Exception as error:
-            self._repetition = None
-            self._fail(header, error)
-            return
-        if answer is repetition.answer and self._transport is not None:
-            response = repetition.response()
-            counters.responses += 1
-            counters.bytes_sent += len(response)
-            self._transport.write(response)
-        else:
-            self._repetition = None
-            self._take(header, answer, repetition.answer.__class__, repetition.size_bytes)
+        if isinstance(said, Said):
+            self._take_said(route_id, frame, said)
             self._serve()
-        if self._server.when_answered is not None:
+        elif said and self._transport is not None:
+            (answer,) = said
+            counters.responses += 1
+            counters.bytes_sent += len(answer)
+            self._transport.write(answer)
+        if self._running is None and self._server.when_answered is not None:
             self._server.when_answered()
+        return True
+
+    def _take_shortcut(self, route_id: int, frame: Undecoded) -> int:
+        """Serves a request, and others that wait behind it, if there is a shortcut for them. How many."""
+        if route_id not in self._shortcuts:
+            return 0
+        waiting = self._in.waiting
+        said = self._said(route_id, self._alike(route_id, frame) if waiting else (frame,))
+        if said is None:
+            return 0
+        if isinstance(said, Said):
+            self._take_said(route_id, frame, said)
+            return 1
+        for _ in range(len(said) - 1):
+            waiting.popleft()
+            if self._in.has_queued:
+                self._in.queued_since()
+        self._out.put_encoded(said)
+        return max(1, len(said))
+
+    def _said(self, route_id: int, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
+        """What a shortcut says to requests; nothing, if it has failed and the conversation is over."""
+        if self._routes is not self._server.routes:
+            return None
+        try:
+            return self._shortcuts[route_id].serve(frames)
+        except Exception as error:
+            header, _ = decode_request_header(*frames[0])
+            self._fail(header, error)
+            return ()
+
+    def _take_said(self, route_id: int, frame: Undecoded, said: Said) -> None:
+        _, response_cls = self._server.routes.by_route_id[route_id]
+        self._take(said.header, said.answer, response_cls, frame[2] - frame[1])
+
+    def _alike(self, route_id: int, frame: Undecoded) -> list[Undecoded]:
+        """A request, and those of its kind that wait right behind it."""
+        found = [frame]
+        if not self._budget.is_over:
+            for other in islice(self._in.waiting, self._limits.requests_per_turn_max - 1):
+                buffer, begin, end = other
+                if end - begin < _SIZE_BYTES or _ROUTE_ID.unpack_from(buffer, begin)[0] != route_id:
+                    break
+                found.append(other)
+        return found
 
     def _gathered(
         self, route_id: int, series: Series, header: RequestHeader, request: Request
@@ -538,7 +597,7 @@ class Conversation(asyncio.BufferedProtocol):
         except Exception as error:
             self._fail(header, error)
 
-    def _finished(self, running: Pending[Answer]) -> None:
+    def _finished(self, running: Pending[Answer | Buffer]) -> None:
         """The handler that was waited for has ended."""
         header = self._header
         assert header is not None
@@ -555,8 +614,12 @@ class Conversation(asyncio.BufferedProtocol):
         if error is not None:
             self._fail(header, error)
         elif not self._is_closing:
+            answer = running.result()
             try:
-                self._check_and_answer(header, running.result())
+                if isinstance(answer, (bytes, bytearray, memoryview)):
+                    self._out.put_encoded((answer,))
+                else:
+                    self._check_and_answer(header, answer)
             except Exception as encoding_error:
                 self._fail(header, encoding_error)
         if self._next_turn is None:

@@ -8,7 +8,7 @@ comes after them waits behind them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from typing import TYPE_CHECKING, Final
 
 from quorate.net.file_sending import (
@@ -22,6 +22,7 @@ from quorate.net.file_sending import (
 from quorate.net.framing import JOINED_BYTES_MAX, joined, write_parts
 from quorate.net.limits import Limits
 from quorate.net.paced_sending import PacedSender
+from quorate.protocol.types import Buffer
 
 if TYPE_CHECKING:
     from quorate.net.server import Counters
@@ -119,6 +120,13 @@ class Outgoing:
         self._counters.responses += 1
         self._parts += parts
         self.size_bytes += size_bytes
+
+    def put_encoded(self, answers: Sequence[Buffer]) -> None:
+        """Adds answers that are whole, and small."""
+        self._counters.responses += len(answers)
+        self._parts += answers
+        for answer in answers:
+            self.size_bytes += len(answer)
 
     def flush(self) -> int:
         """Hands over what there is; how many bytes."""

@@ -1,81 +1,85 @@
 """A request that a peer sends again in the same words, as members of groups do all their lives.
 
 What such a request means is known, and most of the time it is answered as before. So its connection remembers
-the last one: how it looks, what it was decoded to, and how the answer was encoded. If exactly that arrives
-again, but for its correlation id, only its handler is asked; and if that gives the very same answer, an
-object that nobody changes, then its bytes are the same, too.
+it: how it looks, what it was decoded to, and how the answer was encoded. If exactly that arrives again, but
+for its correlation id, only its handler is asked; and if that gives the very same answer, an object that
+nobody changes, then its bytes are the same, too.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final
 
-from quorate.net.routes import Handler, RequestContext, RouteTable
+from quorate.net.routes import Handler, RequestContext
+from quorate.net.shortcuts import Said, Undecoded
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.frame import encode_response
 from quorate.protocol.message import Request, Response
+from quorate.protocol.types import Buffer
 
-__all__ = ["REPEATED_BYTES_MAX", "Repetition"]
+__all__ = ["REPEATED_BYTES_MAX", "REPEATED_MAX", "Repetitions"]
 
 REPEATED_BYTES_MAX: Final = 1024
-"""Larger requests are not remembered: every connection may have one."""
+"""Larger requests are not remembered."""
+REPEATED_MAX: Final = 32
+"""Of each kind, on each connection: nearly always it is one, but some speak for several members."""
 
-_SIZE_BYTES: Final = 4
-_CORRELATION_ID: Final = slice(8, 12)  # of a request: behind its size, its key and its version
-_ANSWERED_ID: Final = slice(4, 8)  # of an answer: behind its size
+_ID_AT: Final = 4  # in a request, behind its key and its version
+_SAME_FROM: Final = 8
+_ANSWERED_ID: Final = slice(4, 8)  # in an answer, behind its size
 
 
-class Repetition:
-    """A request that was answered at once, and may come again."""
+class _Known:
+    """A request that was answered at once."""
 
-    __slots__ = (
-        "_begins",
-        "_ends",
-        "_response",
-        "answer",
-        "context",
-        "handler",
-        "header",
-        "request",
-        "routes",
-        "size_bytes",
-    )
+    __slots__ = ("answer", "context", "header", "request", "response")
 
     def __init__(
-        self,
-        data: bytearray,
-        context: RequestContext,
-        header: RequestHeader,
-        request: Request,
-        routes: RouteTable,
-        handler: Handler,
-        answer: Response,
+        self, context: RequestContext, header: RequestHeader, request: Request, answer: Response
     ) -> None:
-        """`data` is what came, without its size; `routes` is where the handler was found."""
-        frame = len(data).to_bytes(_SIZE_BYTES, "big") + data
-        self._begins = bytes(frame[: _CORRELATION_ID.start])
-        self._ends = bytes(frame[_CORRELATION_ID.stop :])
-        self.size_bytes = len(frame)
         self.context = context
         self.header = header
         self.request = request
-        self.routes = routes
-        self.handler = handler
         self.answer = answer
-        self._response = encode_response(answer, header.request_api_version, 0)
+        self.response = encode_response(answer, header.request_api_version, 0)
 
-    def is_in(self, scratch: memoryview, size_bytes: int) -> bool:
-        """Whether what was read is this request and nothing else. Its header is that of the new one then."""
-        if size_bytes != self.size_bytes:
-            return False
-        frame = bytes(scratch[:size_bytes])
-        if not (frame.endswith(self._ends) and frame.startswith(self._begins)):
-            return False
-        correlation_id = frame[_CORRELATION_ID]
-        self.header.correlation_id = int.from_bytes(correlation_id, "big", signed=True)
-        self._response[_ANSWERED_ID] = correlation_id
-        return True
 
-    def response(self) -> bytes:
-        """The answer to the one that was found last."""
-        return bytes(self._response)
+class Repetitions:
+    """A `Shortcut` for requests of which `repeats` says that they may come again."""
+
+    __slots__ = ("_handler", "_known", "_repeats")
+
+    def __init__(self, handler: Handler, repeats: Callable[[Any], bool]) -> None:
+        self._handler = handler
+        self._repeats = repeats
+        self._known: dict[bytes, _Known] = {}
+
+    def learn(
+        self,
+        context: RequestContext,
+        header: RequestHeader,
+        request: Request,
+        answer: object,
+        frame: Undecoded,
+    ) -> None:
+        buffer, begin, end = frame
+        if not isinstance(answer, Response) or end - begin > REPEATED_BYTES_MAX or not self._repeats(request):
+            return
+        if len(self._known) >= REPEATED_MAX:
+            self._known.clear()
+        self._known[bytes(buffer[begin + _SAME_FROM : end])] = _Known(context, header, request, answer)
+
+    def serve(self, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
+        buffer, begin, end = frames[0]
+        known = self._known.get(bytes(buffer[begin + _SAME_FROM : end]))
+        if known is None:
+            return None
+        header = known.header
+        correlation_id = bytes(buffer[begin + _ID_AT : begin + _SAME_FROM])
+        header.correlation_id = int.from_bytes(correlation_id, "big", signed=True)
+        answer = self._handler(known.context, header, known.request)
+        if answer is not known.answer:
+            return Said(header, answer)
+        known.response[_ANSWERED_ID] = correlation_id
+        return (bytes(known.response),)

@@ -8,13 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from quorate.protocol.api import response_class
 from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse, RequestHeader
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Request, Response
 from quorate.values import dataclass
+
+if TYPE_CHECKING:
+    from quorate.net.shortcuts import Shortcut
 
 __all__ = [
     "NO_RESPONSE",
@@ -85,7 +88,7 @@ class Route:
     are those that ApiVersions lists, where they differ: old librdkafka wants to see Produce v0. `series` is
     for those of which several can be answered together. `repeats` says of a request that was answered whether
     it is likely to come again in the same words (see `repetition`): its handler must not change or keep it,
-    and nobody may change what it was answered.
+    and nobody may change what it was answered. `shortcut` makes one for each connection (see `shortcuts`).
     """
 
     request: type[Request]
@@ -94,6 +97,7 @@ class Route:
     advertised: range | None = None
     series: Series | None = None
     repeats: Callable[[Any], bool] | None = None
+    shortcut: Callable[[], Shortcut] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +128,7 @@ class RouteTable:
         self.by_route_id: dict[int, tuple[Handler, type[Response]]] = {}
         self.series: dict[int, Series] = {}
         self.repeats: dict[int, Callable[[Any], bool]] = {}
+        self.shortcuts: dict[int, Callable[[], Shortcut]] = {}
         self._advertised: dict[int, range] = {}
         for route in (*routes, Route(ApiVersionsRequest, self._api_versions)):
             self._add(route)
@@ -141,6 +146,8 @@ class RouteTable:
                 self.series[route_id(request.__key__, version)] = route.series
             if route.repeats is not None:
                 self.repeats[route_id(request.__key__, version)] = route.repeats
+            if route.shortcut is not None:
+                self.shortcuts[route_id(request.__key__, version)] = route.shortcut
         self._advertised[request.__key__] = versions if route.advertised is None else route.advertised
 
     def handler(self, key: int, version: int) -> Handler | None:
