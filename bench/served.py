@@ -62,13 +62,13 @@ SETTINGS: Final = {
 }
 # Records, bytes of each, requests that come together, and rounds of those.
 FLOWS: Final = (
-    ("one record of 1 KB", 1, 1000, 1, 3000),
-    ("16 records of 1 KB", 16, 1000, 1, 3000),
-    ("16 records of 1 KB, each of 8 that come together", 16, 1000, 8, 300),
-    ("16 records of 1 KB, each of 15", 16, 1000, 15, 200),
-    ("160 records of 100 B, each of 15", 160, 100, 15, 200),
-    ("1,000 records of 1 KB", 1000, 1000, 1, 100),
-    ("9,000 records of 100 B", 9000, 100, 1, 100),
+    ("one record of 1 KB", 1, 1000, 1, 2000),
+    ("16 records of 1 KB", 16, 1000, 1, 1000),
+    ("16 records of 1 KB, each of 8 that come together", 16, 1000, 8, 150),
+    ("16 records of 1 KB, each of 15", 16, 1000, 15, 80),
+    ("160 records of 100 B, each of 15", 160, 100, 15, 80),
+    ("1,000 records of 1 KB", 1000, 1000, 1, 30),
+    ("9,000 records of 100 B", 9000, 100, 1, 30),
 )
 
 

@@ -240,6 +240,7 @@ def test_what_is_produced_is_counted_by_topic(tmp_path, version, acks):
         await serving.topic("orders", partitions=2)
         await serving.topic("payments")
         traffic = Traffic(lambda: serving.image)
+        serving.broker.count_appended = traffic.appended
         measured = Measured(serving.handlers, traffic)
         three, one = a_batch(3), a_batch(1, value_bytes=100)
         said = measured.ask(
@@ -261,6 +262,7 @@ async def test_what_is_refused_is_not_counted(tmp_path):
     serving = Serving(tmp_path)
     await serving.topic("orders")
     traffic = Traffic(lambda: serving.image)
+    serving.broker.count_appended = traffic.appended
     measured = Measured(serving.handlers, traffic)
     good, damaged = a_batch(), a_batch()
     damaged[-1] ^= 1
@@ -296,7 +298,7 @@ async def test_topics_beyond_a_limit_count_in_the_total_alone(tmp_path):
     serving = Serving(tmp_path)
     traffic = Traffic(lambda: serving.image)
     for number in range(TOPICS_MAX + 10):
-        traffic._appended(f"topic-{number}", a_batch())
+        traffic.appended(f"topic-{number}", 1, 100)
     assert len(traffic.by_topic) == TOPICS_MAX
     assert traffic.total.messages_in == TOPICS_MAX + 10
     await serving.topic("topic-3")

@@ -53,6 +53,8 @@ class Broker:
     broker_epoch: Callable[[], int]
     quotas: Quotas = field(default_factory=Quotas)
     leader_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
+    count_appended: Callable[[str, int, int], None] = lambda _topic, _records, _bytes: None
+    """Is told what producers have appended to a topic."""
     controller_id: Callable[[], int] | None = None
     """Who the controller is, -1 if nobody; None where any broker passes on what only a controller can do."""
 

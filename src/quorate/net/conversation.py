@@ -434,7 +434,8 @@ class Conversation(asyncio.BufferedProtocol):
             series = routes.series[route_id]
             requests = self._gathered(route_id, series, header, request)
             if len(requests) > 1:
-                self._answer_together(series, requests)
+                first = self._answer_together(series, requests)
+                self._learn(route_id, header, request, first, (buffer, begin, end))
                 return len(requests)
         handler, response_cls = served
         try:
@@ -443,9 +444,7 @@ class Conversation(asyncio.BufferedProtocol):
             self._fail(header, error)
             return 1
         self._take(header, answer, response_cls, end - begin)
-        if (route_id in routes.repeats or route_id in routes.shortcuts) and self._unmute is None:
-            shortcut = self._shortcut(routes, route_id)
-            shortcut.learn(self._context, header, request, answer, (buffer, begin, end))
+        self._learn(route_id, header, request, answer, (buffer, begin, end))
         return 1
 
     def _take(
@@ -468,6 +467,14 @@ class Conversation(asyncio.BufferedProtocol):
         self._running.add_done_callback(self._finished)
 
     # Shortcuts
+
+    def _learn(
+        self, route_id: int, header: RequestHeader, request: Request, answer: object, frame: Undecoded
+    ) -> None:
+        """A request was served the long way."""
+        routes = self._server.routes
+        if (route_id in routes.shortcuts or route_id in routes.repeats) and self._unmute is None:
+            self._shortcut(routes, route_id).learn(self._context, header, request, answer, frame)
 
     def _shortcut(self, routes: RouteTable, route_id: int) -> Shortcut:
         """That of a kind; a new one if there is none."""
@@ -542,7 +549,7 @@ class Conversation(asyncio.BufferedProtocol):
         if self._routes is not self._server.routes:
             return None
         try:
-            return self._shortcuts[route_id].serve(frames)
+            return self._shortcuts[route_id].serve(self._context, frames)
         except Exception as error:
             header, _ = decode_request_header(*frames[0])
             self._fail(header, error)
@@ -588,7 +595,10 @@ class Conversation(asyncio.BufferedProtocol):
                 self._in.queued_since()
         return found
 
-    def _answer_together(self, series: Series, requests: list[tuple[RequestHeader, Request]]) -> None:
+    def _answer_together(
+        self, series: Series, requests: list[tuple[RequestHeader, Request]]
+    ) -> Response | None:
+        """What the first of them was answered."""
         header, _ = requests[0]
         try:
             answers = series.answer(self._context, requests)
@@ -596,6 +606,8 @@ class Conversation(asyncio.BufferedProtocol):
                 self._answer(header, answer)
         except Exception as error:
             self._fail(header, error)
+            return None
+        return answers[0]
 
     def _finished(self, running: Pending[Answer | Buffer]) -> None:
         """The handler that was waited for has ended."""

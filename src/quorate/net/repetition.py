@@ -70,7 +70,7 @@ class Repetitions:
             self._known.clear()
         self._known[bytes(buffer[begin + _SAME_FROM : end])] = _Known(context, header, request, answer)
 
-    def serve(self, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
+    def serve(self, _context: RequestContext, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
         buffer, begin, end = frames[0]
         known = self._known.get(bytes(buffer[begin + _SAME_FROM : end]))
         if known is None:

@@ -11,11 +11,10 @@ A shortcut only ever serves what would be answered in the same way otherwise. Wh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from quorate.net.routes import Answer, RequestContext
 from quorate.protocol.api.connection import RequestHeader
-from quorate.protocol.message import Request
 from quorate.protocol.types import Buffer
 
 __all__ = ["Said", "Shortcut", "Undecoded"]
@@ -38,16 +37,17 @@ class Shortcut(Protocol):
         self,
         context: RequestContext,
         header: RequestHeader,
-        request: Request,
+        request: Any,
         answer: object,
         frame: Undecoded,
     ) -> None:
         """A request was served the long way, and a handler has said something: a response or what will be
         one. Such requests may come again."""
 
-    def serve(self, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
+    def serve(self, context: RequestContext, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
         """Serves requests of the kind that are waiting, in their order: as many as it knows, from the first
         on. Their answers, as they leave; or what is said to the first one; None if it does not know that one.
 
-        Views of the frames must not be kept: other requests come into the same memory.
+        Views of the frames must not be kept: other requests come into the same memory. The client id of the
+        context is that of the last request that was decoded.
         """

@@ -16,11 +16,10 @@ from quorate.broker.partition import TopicPartition
 from quorate.broker.replicas import Replicas
 from quorate.broker.standing import Standings
 from quorate.metadata.image import ClusterImage
-from quorate.net.routes import NoResponse
 from quorate.node.admin_view import BrokerView, ReplicaCounts
 from quorate.node.request_times import Note
 from quorate.protocol.api.connection import RequestHeader
-from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse, ProduceRequest, ProduceResponse
+from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Request, Response
 from quorate.protocol.types import Buffer, Uuid
@@ -55,7 +54,7 @@ class TopicTraffic:
 
 
 class Traffic:
-    """Counts what producers and consumers were answered; `notes` are what does it."""
+    """Counts what producers have appended, and what consumers were answered: `notes` are what does that."""
 
     def __init__(self, image: Callable[[], ClusterImage]) -> None:
         self._image = image
@@ -63,36 +62,16 @@ class Traffic:
         self.replication_bytes_out = 0
         self.by_topic: dict[str, TopicTraffic] = {}
         self.notes: Mapping[type[Request], Note] = {
-            ProduceRequest: self.produced,
             FetchRequest: self.fetched,
         }
 
-    def produced(
-        self, _header: RequestHeader, request: ProduceRequest, answer: ProduceResponse | NoResponse
-    ) -> None:
-        """What was appended. What was appended and could not be committed in time is not in it."""
-        if isinstance(answer, NoResponse):
-            for asked in request.topic_data:
-                name = asked.name or self._name_of(asked.topic_id)
-                for data in asked.partition_data:
-                    self._appended(name, data.records)
-            return
-        for asked, said in zip(request.topic_data, answer.responses, strict=True):
-            for data, outcome in zip(asked.partition_data, said.partition_responses, strict=True):
-                if not outcome.error_code:
-                    self._appended(said.name, data.records)
-
-    def _appended(self, topic: str, batch: object) -> None:
-        records = cast("Buffer | None", batch)
-        if records is None or len(records) < _BATCH_BYTES_MIN:
-            return
-        size_bytes = len(records)
-        (messages,) = _RECORD_COUNT.unpack_from(records, _RECORD_COUNT_AT)
+    def appended(self, topic: str, records: int, size_bytes: int) -> None:
+        """What a producer has sent is in the log; whether it is committed is not known yet."""
         total, counts = self.total, self.by_topic.get(topic) or self._of(topic)
-        total.messages_in += messages
+        total.messages_in += records
         total.bytes_in += size_bytes
         if counts is not None:
-            counts.messages_in += messages
+            counts.messages_in += records
             counts.bytes_in += size_bytes
 
     def fetched(self, header: RequestHeader, request: FetchRequest, answer: FetchResponse) -> None:

@@ -171,6 +171,7 @@ class BrokerParts:
             broker_epoch=broker_epoch,
             quotas=self.quotas,
             leader_throttle=self.leader_throttle,
+            count_appended=self._traffic.appended,
             controller_id=controller_id,
         )
         groups = self.groups = Groups(broker, self._tell_of_groups)

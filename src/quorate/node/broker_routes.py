@@ -76,7 +76,13 @@ class BrokerRoutes:
         produce = ProduceHandler(broker)
         served = [
             # Old librdkafka compresses only for those who claim to know version 0.
-            Route(ProduceRequest, produce, advertised=range(_PRODUCE_MAX + 1), series=produce.series),
+            Route(
+                ProduceRequest,
+                produce,
+                advertised=range(_PRODUCE_MAX + 1),
+                series=produce.series,
+                shortcut=produce.shortcut,
+            ),
             Route(FetchRequest, FetchHandler(broker)),
             Route(ListOffsetsRequest, ListOffsetsHandler(broker)),
             Route(OffsetForLeaderEpochRequest, OffsetForLeaderEpochHandler(broker)),

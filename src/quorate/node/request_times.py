@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -24,9 +25,11 @@ from numpy.typing import NDArray
 
 from quorate.net.eventual import Pending, pending
 from quorate.net.routes import Answer, Handler, NoResponse, RequestContext, RouteTable, Series
+from quorate.net.shortcuts import Said, Shortcut, Undecoded
 from quorate.protocol.api import request_class
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.message import Request, Response
+from quorate.protocol.types import Buffer
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
@@ -176,6 +179,8 @@ class RequestMeters:
             table.by_route_id[at] = measured, response_cls
             if at in table.series:
                 table.series[at] = _measured_series(table.series[at], count, times, clock, note, settle)
+            if at in table.shortcuts:
+                table.shortcuts[at] = partial(_MeasuredShortcut, table.shortcuts[at], count, times, clock)
 
     def queued(self, route_id: int, waited_ms: float) -> None:
         """A request that waited for its turn is going to be handled next."""
@@ -317,6 +322,50 @@ def _measured_series(
         return answers
 
     return Series(series.takes, answer)
+
+
+class _MeasuredShortcut:
+    """What it answers at once has taken as long for each, and has waited as long as the first. Nothing is
+    noted or settled: a shortcut counts for itself, and is not taken where there are quotas."""
+
+    __slots__ = ("_clock", "_count", "_shortcut", "_times", "learn")
+
+    def __init__(
+        self, make: Callable[[], Shortcut], count: _Count, times: RequestTimes, clock: Callable[[], float]
+    ) -> None:
+        self._shortcut = make()
+        self._count = count
+        self._times = times
+        self._clock = clock
+        self.learn = self._shortcut.learn
+
+    def serve(self, context: RequestContext, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
+        times, clock = self._times, self._clock
+        begun = clock()
+        said = self._shortcut.serve(context, frames)
+        if said is None:
+            return None
+        took_ms = (clock() - begun) * 1000
+        waited_ms, times.waited_ms = times.waited_ms, 0.0
+        if isinstance(said, Said):
+            self._count.requests += 1
+            self._awaited(said.answer, waited_ms, took_ms, clock())
+        else:
+            self._count.requests += len(said)
+            local_ms = took_ms / len(said)
+            if waited_ms:
+                for _ in said:
+                    times.observe(waited_ms, local_ms, 0.0)
+            else:
+                times.at_once.observe(local_ms, len(said))
+        return said
+
+    def _awaited(self, answer: Any, waited_ms: float, local_ms: float, parked: float) -> None:
+        def answered(running: Pending[Any]) -> None:
+            if not running.cancelled() and running.exception() is None:
+                self._times.observe(waited_ms, local_ms, (self._clock() - parked) * 1000)
+
+        answer.add_done_callback(answered)
 
 
 def _name(cls: type[Request]) -> str:

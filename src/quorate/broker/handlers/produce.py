@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Sequence
 from typing import Any, Final, cast
 
 from quorate.broker.admission import RefusedRecordsError, check_form
+from quorate.broker.handlers.produce_plain import PlainForms, PlainProduce
 from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS
 from quorate.broker.handlers.whereabouts import Leaders, replica_by_id, replica_named
 from quorate.broker.partition import Appended, Partition
@@ -23,13 +24,14 @@ from quorate.broker.throttling import charge_produce
 from quorate.broker.waiting import CommitWait
 from quorate.net.eventual import afterwards
 from quorate.net.routes import NO_RESPONSE, Answer, NoResponse, RequestContext, Series
+from quorate.net.shortcuts import Shortcut
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import ZERO_UUID, Buffer, Uuid
 from quorate.storage.errors import StorageError
 
-__all__ = ["ProduceHandler"]
+__all__ = ["Batch", "ProduceHandler"]
 
 MAY_WRITE_INTERNAL_TOPICS: Final = "__admin_client"  # a client id
 
@@ -44,7 +46,7 @@ TopicAnswer = ProduceResponse.TopicProduceResponse
 PartitionAnswer = TopicAnswer.PartitionProduceResponse
 
 
-class _Batch:
+class Batch:
     """What a request has for one partition, and what became of it."""
 
     __slots__ = ("appended", "data", "error", "is_transactional", "malformed", "partition", "partition_id")
@@ -68,7 +70,7 @@ class _Topic:
 
     __slots__ = ("batches", "id", "is_writable", "name")
 
-    def __init__(self, name: str, topic_id: Uuid | None, batches: list[_Batch], *, is_writable: bool) -> None:
+    def __init__(self, name: str, topic_id: Uuid | None, batches: list[Batch], *, is_writable: bool) -> None:
         self.name = name
         self.id = topic_id
         self.batches = batches
@@ -81,13 +83,18 @@ class ProduceHandler:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self.series = Series(self._is_answered_at_once, self._answer_several)
+        self._forms = PlainForms()
+
+    def shortcut(self) -> Shortcut:
+        """For a connection."""
+        return PlainProduce(self, self._broker, self._forms)
 
     def __call__(
         self, context: RequestContext, header: RequestHeader, request: ProduceRequest
     ) -> Answer | Awaitable[Answer]:
         version, acks = header.request_api_version, request.acks
         topics = self._topics(context, version, request)
-        self._append(self._admissible(context, request, topics))
+        self.append(self._admissible(context, request, topics))
         if acks == NOBODY:
             for topic in topics:
                 for batch in topic.batches:
@@ -128,17 +135,36 @@ class ProduceHandler:
         self, context: RequestContext, requests: Sequence[tuple[RequestHeader, Any]]
     ) -> list[ProduceResponse]:
         taken = []
-        batches: list[_Batch] = []
+        batches: list[Batch] = []
         for header, request in requests:
             topics = self._topics(context, header.request_api_version, request)
             batches += self._admissible(context, request, topics)
             taken.append((header.request_api_version, request, topics))
-        self._append(batches)
+        self.append(batches)
         for _, request, topics in taken:
             if request.acks == ALL:
                 waiting = _not_committed(topics)
                 assert not waiting, f"{waiting[0].partition} has followers"
         return [self._answer(context, *one) for one in taken]
+
+    # Plain ones
+
+    def plain_batch(
+        self, partition_id: int, data: memoryview, version: int, partition: Partition
+    ) -> Batch | None:
+        """A batch for a partition that was found; None if there is something about it to be refused."""
+        batch = Batch(partition_id, data, version)
+        if batch.malformed is not None or batch.is_transactional:
+            return None
+        batch.partition = partition
+        return batch
+
+    def refused(
+        self, context: RequestContext, version: int, request: ProduceRequest, topic: str, batch: Batch
+    ) -> ProduceResponse:
+        """The answer to a request whose one batch could not be appended."""
+        topic_id = request.topic_data[0].topic_id if version >= _TOPIC_IDS_SINCE else None
+        return self._answer(context, version, request, [_Topic(topic, topic_id, [batch], is_writable=True)])
 
     # One by one
 
@@ -157,7 +183,7 @@ class ProduceHandler:
                 known = broker.image.topics.by_id.get(topic_id)
                 name = "" if known is None else known.name
             batches = [
-                _Batch(one.index, cast("Buffer | None", one.records), version) for one in topic.partition_data
+                Batch(one.index, cast("Buffer | None", one.records), version) for one in topic.partition_data
             ]
             # Of a topic that nobody knows, everybody may know that it is not there.
             is_writable = not name or broker.authorize(context, Operation.WRITE, ResourceKind.TOPIC, name)
@@ -184,7 +210,7 @@ class ProduceHandler:
 
     def _admissible(
         self, context: RequestContext, request: ProduceRequest, topics: list[_Topic]
-    ) -> list[_Batch]:
+    ) -> list[Batch]:
         """The batches that may be appended, as far as one can tell without a look at their records."""
         refusal = self._refusal(context, request.transactional_id, topics)
         found = []
@@ -199,7 +225,7 @@ class ProduceHandler:
         return found
 
     def _check(
-        self, context: RequestContext, topic: _Topic, batch: _Batch, acks: int, refusal: ApiError | None
+        self, context: RequestContext, topic: _Topic, batch: Batch, acks: int, refusal: ApiError | None
     ) -> None:
         """Finds the partition of a batch. What is wrong is said in Kafka's order."""
         if refusal is not None:
@@ -218,24 +244,27 @@ class ProduceHandler:
             raise not_here
         batch.partition.check_append(acks)
 
-    def _append(self, batches: list[_Batch]) -> None:
+    def append(self, batches: list[Batch]) -> None:
         """Appends all batches, in one write for each partition, and notes what became of them."""
         if len(batches) == 1:
             self._append_to(batches[0].partition, batches)
             return
-        by_partition: dict[Partition | None, list[_Batch]] = {}
+        by_partition: dict[Partition | None, list[Batch]] = {}
         for batch in batches:
             by_partition.setdefault(batch.partition, []).append(batch)
         for partition, some in by_partition.items():
             self._append_to(partition, some)
 
-    def _append_to(self, partition: Partition | None, batches: list[_Batch]) -> None:
+    def _append_to(self, partition: Partition | None, batches: list[Batch]) -> None:
         assert partition is not None
         failure: StorageError | None = None
         outcomes = _outcomes(partition, [batch.data for batch in batches])
+        topic, count_appended = partition.key.topic, self._broker.count_appended
         for batch, outcome in zip(batches, outcomes, strict=True):
             if outcome.__class__ is Appended:
                 batch.appended = outcome
+                records = outcome.last_offset - outcome.base_offset + 1
+                count_appended(topic, records, len(batch.data))
             elif isinstance(outcome, ApiError):
                 batch.error = outcome
             else:
@@ -245,7 +274,7 @@ class ProduceHandler:
         if failure is not None:
             self._broker.replicas.offline(partition, failure)
 
-    def _find(self, topic: _Topic, batch: _Batch) -> ApiError | None:
+    def _find(self, topic: _Topic, batch: Batch) -> ApiError | None:
         """Finds our replica; says if there is none, unless there is no such partition at all."""
         try:
             if topic.id is None:
@@ -264,7 +293,7 @@ class ProduceHandler:
         version: int,
         request: ProduceRequest,
         topics: list[_Topic],
-        waiting: list[_Batch],
+        waiting: list[Batch],
     ) -> Awaitable[Answer]:
         wait = CommitWait(len(waiting), request.timeout_ms)
         for number, batch in enumerate(waiting):
@@ -320,7 +349,7 @@ def _outcomes(
         return [error] * len(sent)
 
 
-def _not_committed(topics: list[_Topic]) -> list[_Batch]:
+def _not_committed(topics: list[_Topic]) -> list[Batch]:
     """The batches that were appended and are yet to be committed. What the others came to is noted."""
     waiting = []
     for topic in topics:
@@ -339,7 +368,7 @@ def _not_committed_because(code: ErrorCode) -> ApiError:
     return ApiError(code, "it was appended, and may or may not be committed")
 
 
-def _said_of(batch: _Batch) -> PartitionAnswer:
+def _said_of(batch: Batch) -> PartitionAnswer:
     partition, appended = batch.partition, batch.appended
     assert partition is not None
     assert appended is not None
@@ -352,7 +381,7 @@ def _said_of(batch: _Batch) -> PartitionAnswer:
     )
 
 
-def _refused(batch: _Batch, error: ApiError) -> PartitionAnswer:
+def _refused(batch: Batch, error: ApiError) -> PartitionAnswer:
     record_errors = error.records if isinstance(error, RefusedRecordsError) else ()
     return PartitionAnswer(
         index=batch.partition_id,
