@@ -13,6 +13,7 @@ for the other members, a sync for the leader's assignment.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import field
 from typing import NamedTuple
 
 from quorate.metadata.event import Event
@@ -54,10 +55,12 @@ class Producer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """One record of `__consumer_offsets`; without a value it says that the key is no more."""
+    """One record of `__consumer_offsets`; without a value it says that the key is no more. Whoever knows how
+    it looks says so: its key and its value, as `log_format.encode` would make them."""
 
     key: Declared
     value: Declared | None
+    encoded: tuple[bytes, bytes] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

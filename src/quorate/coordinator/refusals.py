@@ -59,7 +59,24 @@ def refused(response: Any, code: ErrorCode) -> Any:
     Fetching offsets never says COORDINATOR_NOT_AVAILABLE, which old consumers take for the end.
     """
     match response:
-        case OffsetCommitResponse() | TxnOffsetCommitResponse():
+        case OffsetCommitResponse():  # may be that of a `KnownCommit`, which is given many times
+            answered = OffsetCommitResponse.Topic
+            response = OffsetCommitResponse(
+                topics=[
+                    answered(
+                        name=topic.name,
+                        topic_id=topic.topic_id,
+                        partitions=[
+                            answered.Partition(
+                                partition_index=one.partition_index, error_code=one.error_code or code
+                            )
+                            for one in topic.partitions
+                        ],
+                    )
+                    for topic in response.topics
+                ]
+            )
+        case TxnOffsetCommitResponse():
             for topic in response.topics:
                 for partition in topic.partitions:
                     partition.error_code = partition.error_code or code

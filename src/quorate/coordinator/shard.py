@@ -20,7 +20,7 @@ out from the answers of the next coordinator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from quorate.coordinator.classic_answers import join_refused, sync_refused
@@ -44,6 +44,7 @@ from quorate.coordinator.group_records import (
     GroupMetadataKey,
     OffsetCommitKey,
 )
+from quorate.coordinator.known_commits import KnownCommit
 from quorate.coordinator.refusals import refused, storage_error
 from quorate.coordinator.settings import GroupSettings
 from quorate.coordinator.step import DELETIONS, EXPIRY, Step, Timer, TimerKind
@@ -356,6 +357,14 @@ class GroupShard:
     ) -> Effects:
         step = self._step(moment)
         self._offsets.commit(ticket, request, caller, step)
+        return step.effects()
+
+    def offset_commit_again(
+        self, commit: KnownCommit, numbers: Sequence[int], ticket: Ticket, moment: Moment
+    ) -> Effects:
+        """The same as that of all of the request, `commit.said_with(numbers)`."""
+        step = self._step(moment)
+        self._offsets.commit_again(ticket, commit, numbers, step)
         return step.effects()
 
     def txn_offset_commit(

@@ -42,7 +42,7 @@ from quorate.net.incoming import Incoming
 from quorate.net.outgoing import Outgoing
 from quorate.net.repetition import Repetitions
 from quorate.net.routes import Answer, NoResponse, RequestContext, RouteTable, Series
-from quorate.net.shortcuts import Said, Shortcut, Undecoded
+from quorate.net.shortcuts import Said, Shortcut, Undecoded, Usual
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
 from quorate.protocol.errors import ApiError, ProtocolError
@@ -98,6 +98,7 @@ class Conversation(asyncio.BufferedProtocol):
         "_transport",
         "_unmute",
         "_unsent_bytes",
+        "_usual",
         "held_bytes",
     )
 
@@ -112,8 +113,9 @@ class Conversation(asyncio.BufferedProtocol):
         self._context = RequestContext(server.listener, "", 0, "")
         self._in = Incoming(server)
         # The answer that is waited for, and the header of its request.
-        self._running: Pending[Answer | Buffer] | None = None
+        self._running: Pending[Answer] | None = None
         self._header: RequestHeader | None = None
+        self._usual: Usual | None = None  # what it is most likely
         self._running_bytes = 0
         self._out = Outgoing(limits, server.counters, loop, self._has_sent, self._cannot_send)
         self._routes: RouteTable | None = None  # those of the shortcuts
@@ -516,7 +518,8 @@ class Conversation(asyncio.BufferedProtocol):
         counters.requests += 1
         if isinstance(said, Said):
             self._take_said(route_id, frame, said)
-            self._serve()
+            if self._running is None or nbytes > SLACK_BYTES:
+                self._serve()
         elif said and self._transport is not None:
             (answer,) = said
             counters.responses += 1
@@ -557,6 +560,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _take_said(self, route_id: int, frame: Undecoded, said: Said) -> None:
         _, response_cls = self._server.routes.by_route_id[route_id]
+        self._usual = said.usual
         self._take(said.header, said.answer, response_cls, frame[2] - frame[1])
 
     def _alike(self, route_id: int, frame: Undecoded) -> list[Undecoded]:
@@ -609,11 +613,12 @@ class Conversation(asyncio.BufferedProtocol):
             return None
         return answers[0]
 
-    def _finished(self, running: Pending[Answer | Buffer]) -> None:
+    def _finished(self, running: Pending[Answer]) -> None:
         """The handler that was waited for has ended."""
         header = self._header
         assert header is not None
-        self._running = self._header = None
+        usual = self._usual
+        self._running = self._header = self._usual = None
         self._running_bytes = 0
         self._active_at = self._loop.time()
         error = asyncio.CancelledError() if running.cancelled() else running.exception()
@@ -628,8 +633,8 @@ class Conversation(asyncio.BufferedProtocol):
         elif not self._is_closing:
             answer = running.result()
             try:
-                if isinstance(answer, (bytes, bytearray, memoryview)):
-                    self._out.put_encoded((answer,))
+                if usual is not None and answer is usual.answer:
+                    self._out.put_encoded((usual.with_id(header.correlation_id),))
                 else:
                     self._check_and_answer(header, answer)
             except Exception as encoding_error:

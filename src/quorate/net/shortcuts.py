@@ -11,23 +11,41 @@ A shortcut only ever serves what would be answered in the same way otherwise. Wh
 from __future__ import annotations
 
 from collections.abc import Awaitable, Sequence
-from typing import Any, NamedTuple, Protocol
+from struct import Struct
+from typing import Any, Final, NamedTuple, Protocol
 
 from quorate.net.routes import Answer, RequestContext
 from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.message import Response
 from quorate.protocol.types import Buffer
 
-__all__ = ["Said", "Shortcut", "Undecoded"]
+__all__ = ["Said", "Shortcut", "Undecoded", "Usual"]
+
+_ID: Final = Struct(">i")
+_ID_AT: Final = 4  # in an answer, behind its size
 
 # A buffer, a begin and an end: the request, without its size, is `buffer[begin:end]`.
 Undecoded = tuple[bytearray | memoryview, int, int]
+
+
+class Usual(NamedTuple):
+    """What is nearly always answered, and how that looks. If an answer is this very object, it need not be
+    encoded again."""
+
+    answer: Response
+    encoded: bytearray
+
+    def with_id(self, correlation_id: int) -> bytes:
+        _ID.pack_into(self.encoded, _ID_AT, correlation_id)
+        return bytes(self.encoded)
 
 
 class Said(NamedTuple):
     """What a handler has said to a request that was recognized: not encoded yet, or not even there."""
 
     header: RequestHeader
-    answer: Answer | Awaitable[Answer | Buffer]
+    answer: Answer | Awaitable[Answer]
+    usual: Usual | None = None
 
 
 class Shortcut(Protocol):

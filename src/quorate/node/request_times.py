@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -180,7 +180,9 @@ class RequestMeters:
             if at in table.series:
                 table.series[at] = _measured_series(table.series[at], count, times, clock, note, settle)
             if at in table.shortcuts:
-                table.shortcuts[at] = partial(_MeasuredShortcut, table.shortcuts[at], count, times, clock)
+                table.shortcuts[at] = partial(
+                    _MeasuredShortcut, table.shortcuts[at], count, times, clock, note
+                )
 
     def queued(self, route_id: int, waited_ms: float) -> None:
         """A request that waited for its turn is going to be handled next."""
@@ -325,14 +327,21 @@ def _measured_series(
 
 
 class _MeasuredShortcut:
-    """What it answers at once has taken as long for each, and has waited as long as the first. Nothing is
-    noted or settled: a shortcut counts for itself, and is not taken where there are quotas."""
+    """What it answers at once has taken as long for each, and has waited as long as the first; who does that
+    counts for himself what a note would. Nothing is settled: shortcuts are not taken where there are
+    quotas."""
 
-    __slots__ = ("_clock", "_count", "_shortcut", "_times", "learn")
+    __slots__ = ("_clock", "_count", "_note", "_shortcut", "_times", "learn")
 
     def __init__(
-        self, make: Callable[[], Shortcut], count: _Count, times: RequestTimes, clock: Callable[[], float]
+        self,
+        make: Callable[[], Shortcut],
+        count: _Count,
+        times: RequestTimes,
+        clock: Callable[[], float],
+        note: Note | None,
     ) -> None:
+        self._note = note
         self._shortcut = make()
         self._count = count
         self._times = times
@@ -349,23 +358,33 @@ class _MeasuredShortcut:
         waited_ms, times.waited_ms = times.waited_ms, 0.0
         if isinstance(said, Said):
             self._count.requests += 1
-            self._awaited(said.answer, waited_ms, took_ms, clock())
+            return self._taken(said, waited_ms, took_ms)
+        self._count.requests += len(said)
+        local_ms = took_ms / len(said)
+        if waited_ms:
+            for _ in said:
+                times.observe(waited_ms, local_ms, 0.0)
         else:
-            self._count.requests += len(said)
-            local_ms = took_ms / len(said)
-            if waited_ms:
-                for _ in said:
-                    times.observe(waited_ms, local_ms, 0.0)
-            else:
-                times.at_once.observe(local_ms, len(said))
+            times.at_once.observe(local_ms, len(said))
         return said
 
-    def _awaited(self, answer: Any, waited_ms: float, local_ms: float, parked: float) -> None:
+    def _taken(self, said: Said, waited_ms: float, local_ms: float) -> Said:
+        parked = self._clock()
+
         def answered(running: Pending[Any]) -> None:
             if not running.cancelled() and running.exception() is None:
                 self._times.observe(waited_ms, local_ms, (self._clock() - parked) * 1000)
+                if self._note is not None:
+                    self._note(said.header, None, running.result())
 
-        answer.add_done_callback(answered)
+        if isinstance(said.answer, (Response, NoResponse)):
+            self._times.observe(waited_ms, local_ms, 0.0)
+            if self._note is not None:
+                self._note(said.header, None, said.answer)
+            return said
+        running: Pending[Answer] = pending(said.answer)
+        running.add_done_callback(answered)
+        return Said(said.header, cast("Awaitable[Answer]", running), said.usual)
 
 
 def _name(cls: type[Request]) -> str:

@@ -11,12 +11,14 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 from quorate.broker.coordinators import Hosted
 from quorate.broker.groups import Groups
+from quorate.broker.handlers.commit_again import CommitsAgain
 from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator.effects import Caller
 from quorate.coordinator.offsets import answer_one_group, fetch_one_group
 from quorate.coordinator.shard import GroupShard
 from quorate.net.routes import Answer, RequestContext, Route
+from quorate.net.shortcuts import Shortcut
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import (
     OffsetCommitRequest,
@@ -59,12 +61,15 @@ class GroupOffsets:
 
     def routes(self) -> list[Route]:
         return [
-            Route(OffsetCommitRequest, self._commit),
+            Route(OffsetCommitRequest, self._commit, shortcut=self._shortcut),
             Route(OffsetFetchRequest, self._fetch),
             Route(OffsetDeleteRequest, self._delete),
         ]
 
     # Commit
+
+    def _shortcut(self) -> Shortcut:
+        return CommitsAgain(self._broker, self._groups, self._is_known)
 
     def _commit(
         self, context: RequestContext, header: RequestHeader, request: OffsetCommitRequest
@@ -72,7 +77,7 @@ class GroupOffsets:
         version = header.request_api_version
         if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, request.group_id):
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if version < _TOPIC_IDS_SINCE and self._is_known(context, request.topics):
+        if version < _TOPIC_IDS_SINCE and self._is_known(context, request.topics, version):
             hosted = self._groups.active(request.group_id)
             if hosted is not None:
                 return _commit_to(hosted, context, version, request)
@@ -226,13 +231,18 @@ class GroupOffsets:
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         return ErrorCode.NONE
 
-    def _is_known(self, context: RequestContext, topics: Sequence[OffsetCommitRequest.Topic]) -> bool:
-        """Whether all that a commit names exists and is the asker's, as it is nearly always."""
+    def _is_known(
+        self, context: RequestContext, topics: Sequence[OffsetCommitRequest.Topic], version: int
+    ) -> bool:
+        """Whether all that a commit names exists and is the asker's, as it is nearly always. Topics have
+        names, and also the ids that they were called by in versions with ids."""
         broker = self._broker
         image = broker.image
         for topic in topics:
             known = image.topics.by_name.get(topic.name)
             if known is None or not broker.authorize(context, Operation.READ, ResourceKind.TOPIC, topic.name):
+                return False
+            if version >= _TOPIC_IDS_SINCE and known.id != topic.topic_id:
                 return False
             number = image.partitions.count_of(known.slot)
             for one in topic.partitions:

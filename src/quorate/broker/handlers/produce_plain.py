@@ -94,9 +94,9 @@ class _Form:
         self.begins = encoded[_SIZE_BYTES + _FORM_AT : -_END_BYTES]
         self.is_flexible = encoded[-_END_BYTES] != 0
         self.answer = self._answered(0, 0, 0)
-        self.base_offset_at = hole_between(self.answer, self._answered(-1, 0, 0)).start
-        self.time_at = hole_between(self.answer, self._answered(0, -1, 0)).start
-        self.start_offset_at = hole_between(self.answer, self._answered(0, 0, -1)).start
+        self.base_offset_at = self._place_of(self._answered(-1, 0, 0))
+        self.time_at = self._place_of(self._answered(0, -1, 0))
+        self.start_offset_at = self._place_of(self._answered(0, 0, -1))
 
     def _answered(self, base_offset: int, append_time_ms: int, start_offset: int) -> bytearray:
         said = PartitionAnswer(
@@ -108,6 +108,11 @@ class _Form:
         )
         topic = TopicAnswer(name=self.topic, topic_id=self.topic_id, partition_responses=[said])
         return encode_response(ProduceResponse(responses=[topic]), self.version, 0)
+
+    def _place_of(self, other: bytearray) -> int:
+        """Where the field is in which another answer differs; 0 if there is none in this version."""
+        hole = hole_between(self.answer, other)
+        return 0 if hole is None else hole.start
 
     def replica(self, broker: Broker) -> Partition | None:
         """Our replica, if a batch may be appended to it and is committed with that."""

@@ -1,0 +1,147 @@
+"""Commits of offsets that look like one before, but for the offsets: they are not decoded.
+
+A consumer commits the same partitions all its life. Of such a request a connection knows where the numbers
+stand, and everything else must be the same to the byte. So what is left of it are the numbers, which a
+coordinator is given together with what it knows already (`coordinator.known_commits`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from struct import Struct
+from typing import Any, Final
+
+from quorate.broker.groups import Groups
+from quorate.broker.handlers.group_members import caller_of, refuse
+from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.coordinator.known_commits import KnownCommit
+from quorate.net.routes import RequestContext
+from quorate.net.shortcuts import Said, Undecoded, Usual
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.api.groups import OffsetCommitRequest
+from quorate.protocol.frame import encode_request, encode_response
+from quorate.protocol.holes import holes_between
+
+__all__ = ["CommitsAgain"]
+
+FORMS_MAX: Final = 4
+"""That a connection remembers: a consumer need not have got on everywhere."""
+FORM_BYTES_MAX: Final = 4096
+"""Of a request that is remembered."""
+
+_NO_RETENTION: Final = -1
+_ID: Final = slice(4, 8)  # where a request has its correlation id, behind its key and its version
+_FORM_AT: Final = 8
+_SIZE_BYTES: Final = 4
+_OFFSET_BYTES: Final = 8
+_NUMBERS_BYTES: Final = 12  # of a partition, in versions that have leader epochs
+
+IsKnown = Callable[[RequestContext, Sequence[OffsetCommitRequest.Topic], int], bool]
+
+
+class _Form:
+    """What commits have in common."""
+
+    __slots__ = ("_has_epochs", "_mask", "_numbers", "_rest", "commit", "header", "usual")
+
+    def __init__(
+        self, header: RequestHeader, commit: KnownCommit, holes: Sequence[slice], body: bytes
+    ) -> None:
+        """`body` is a request from behind its correlation id on, `holes` where the numbers of the partitions
+        are in it."""
+        self.header = header
+        self.commit = commit
+        mask = bytearray(b"\xff" * len(body))
+        places, end = [">"], 0
+        for hole in holes:
+            size = hole.stop - hole.start
+            mask[hole] = bytes(size)
+            places.append(f"{hole.start - end}x{'qi' if size == _NUMBERS_BYTES else 'q'}")
+            end = hole.stop
+        self._has_epochs = holes[0].stop - holes[0].start == _NUMBERS_BYTES
+        self._numbers = Struct("".join(places))
+        self._mask = int.from_bytes(mask, "big")
+        self._rest = self._without_numbers(body)
+        response = commit.response
+        self.usual = Usual(response, encode_response(response, header.request_api_version, 0))
+
+    def _without_numbers(self, body: bytes) -> int:
+        return int.from_bytes(body, "big") & self._mask
+
+    def numbers_in(self, body: bytes) -> Sequence[int] | None:
+        """The numbers of a request of the same size; None if it differs in more than these."""
+        if self._without_numbers(body) != self._rest:
+            return None
+        found = self._numbers.unpack_from(body)
+        return found if self._has_epochs else [number for offset in found for number in (offset, -1)]
+
+
+def _form_of(context: RequestContext, header: RequestHeader, request: OffsetCommitRequest) -> _Form | None:
+    version = header.request_api_version
+    commit = KnownCommit(request, caller_of(context, version))
+    number = sum(len(topic.partitions) for topic in request.topics)
+    zeros, ones = (
+        bytes(encode_request(commit.said_with([value] * 2 * number), version, 0, header.client_id))
+        for value in (0, -1)
+    )
+    holes = holes_between(zeros[_SIZE_BYTES + _FORM_AT :], ones[_SIZE_BYTES + _FORM_AT :])
+    sizes = {hole.stop - hole.start for hole in holes}
+    if len(holes) != number or sizes not in ({_OFFSET_BYTES}, {_NUMBERS_BYTES}):
+        return None
+    return _Form(header, commit, holes, zeros[_SIZE_BYTES + _FORM_AT :])
+
+
+class CommitsAgain:
+    """A `Shortcut`. `is_known` says whether all topics of a request exist and are the asker's."""
+
+    __slots__ = ("_broker", "_forms", "_groups", "_is_known")
+
+    def __init__(self, broker: Broker, groups: Groups, is_known: IsKnown) -> None:
+        self._broker = broker
+        self._groups = groups
+        self._is_known = is_known
+        self._forms: dict[int, _Form] = {}  # by their size
+
+    def learn(
+        self, context: RequestContext, header: RequestHeader, request: Any, _answer: object, frame: Undecoded
+    ) -> None:
+        buffer, begin, end = frame
+        if (
+            end - begin > FORM_BYTES_MAX
+            or request.retention_time_ms != _NO_RETENTION
+            or not any(topic.partitions for topic in request.topics)
+        ):
+            return
+        form = _form_of(context, header, request)
+        if form is not None and form.numbers_in(bytes(buffer[begin + _FORM_AT : end])) is not None:
+            if len(self._forms) >= FORMS_MAX:
+                del self._forms[next(iter(self._forms))]
+            self._forms[end - begin] = form
+
+    def serve(self, context: RequestContext, frames: Sequence[Undecoded]) -> Said | None:
+        buffer, begin, end = frames[0]
+        form, broker = self._forms.get(end - begin), self._broker
+        if form is None or broker.quotas.request.is_set:
+            return None
+        numbers = form.numbers_in(bytes(buffer[begin + _FORM_AT : end]))
+        if numbers is None:
+            return None
+        commit, header = form.commit, form.header
+        request, version = commit.request, header.request_api_version
+        group_id = request.group_id
+        if not (
+            broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id)
+            and self._is_known(context, request.topics, version)
+        ):
+            return None
+        hosted = self._groups.active(group_id)
+        if hosted is None:
+            return None
+        header.correlation_id = int.from_bytes(
+            buffer[begin + _ID.start : begin + _ID.stop], "big", signed=True
+        )
+        answer = hosted.ask(
+            partial(hosted.shard.offset_commit_again, commit, numbers), partial(refuse, request, version)
+        )
+        return Said(header, answer, form.usual)
