@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-from serving import LISTENER, START_MS, Serving, a_batch, in_loop, produce
+from serving import LISTENER, START_MS, Serving, a_batch, in_loop, produce, turns
 
 from quorate.broker.handlers.produce import ProduceHandler
 from quorate.broker.handlers.produce_plain import FORMS_MAX, REPLACED_EVERY, PlainForms, PlainProduce
 from quorate.broker.quotas import Quotas
 from quorate.broker.serving import Operation
+from quorate.net.eventual import pending
 from quorate.net.routes import RequestContext
+from quorate.net.shortcuts import Said
 from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
+from quorate.protocol.errors import ErrorCode
 from quorate.protocol.frame import decode_request, decode_response, encode_request, encode_response
 from quorate.storage.errors import StorageError
 
@@ -38,6 +40,7 @@ class Connection:
         self._handler = handler_of(serving)
         self.shortcut = self._handler.shortcut()
         self.shortened = 0
+        self.said: list[Said] = []  # what is not answered yet
 
     def ask(self, *frames: bytes) -> list[bytes]:
         """The answers to requests that have come together."""
@@ -45,8 +48,12 @@ class Connection:
         answers: list[bytes] = []
         while waiting:
             short = self.shortcut.serve(CONTEXT, [(one, 4, len(one)) for one in waiting])
-            assert short is None or isinstance(short, Sequence)
-            if short:
+            if isinstance(short, Said):
+                self.shortened += 1
+                self.said.append(short)
+                answers.append(b"is waited for")
+                del waiting[0]
+            elif short:
                 self.shortened += len(short)
                 answers += map(bytes, short)
                 del waiting[: len(short)]
@@ -58,9 +65,9 @@ class Connection:
         header, request = decode_request(frame, 4)
         assert isinstance(request, ProduceRequest)
         answer: Any = self._handler(CONTEXT, header, request)
+        self.shortcut.learn(CONTEXT, header, request, answer, (frame, 4, len(frame)))
         if not isinstance(answer, ProduceResponse):
             return b"is waited for"
-        self.shortcut.learn(CONTEXT, header, request, answer, (frame, 4, len(frame)))
         return bytes(encode_response(answer, header.request_api_version, header.correlation_id))
 
 
@@ -190,18 +197,57 @@ async def test_a_duplicate_is_answered_where_it_is(tmp_path: Path):
 
 
 @in_loop
-async def test_whoever_does_not_lead_or_must_wait_is_not_short(tmp_path: Path):
+async def test_whoever_does_not_lead_is_not_short(tmp_path: Path):
     serving = Serving(tmp_path)
     await serving.topic("t")
     connection = Connection(serving)
     frame = framed(plain(acks=ALL))
     connection.ask(frame)
-    await serving.assign("t", replicas=(1, 2), leader_epoch=1)
-    connection.ask(frame)  # waits for the other replica
     await serving.assign("t", replicas=(1, 2), leader=2, leader_epoch=2)
     (answer,) = connection.ask(frame)
     assert decode_response(0, NEWEST, answer[4:])[1].responses[0].partition_responses[0].error_code
     assert connection.shortened == 0
+    await serving.close()
+
+
+@pytest.mark.parametrize("version", [8, NEWEST])
+@in_loop
+async def test_what_others_must_have_too_is_answered_when_they_do(tmp_path: Path, version: int):
+    serving = Serving(tmp_path)
+    await serving.topic("t", replicas=(1, 2))
+    connection = Connection(serving)
+    frames = [bytearray(framed(plain(acks=ALL, count=2), version, number)) for number in range(3)]
+    assert connection.ask(*frames) == [b"is waited for"] * 3
+    assert connection.shortened == 2
+    for frame in frames:
+        frame[:] = bytes(len(frame))  # others come into the same memory
+    running = [pending(said.answer) for said in connection.said]  # type: ignore[arg-type]
+    assert not any(one.done() for one in running)
+    serving.partition("t").fetched_by(2, 4, 0, 102)
+    await turns()
+    assert [one.done() for one in running] == [True, False]
+    serving.partition("t").fetched_by(2, 6, 0, 102)
+    await turns()
+    offsets = []
+    for said, one in zip(connection.said, running, strict=True):
+        answer: Any = one.result()
+        (partition,) = answer.responses[0].partition_responses
+        offsets.append((said.header.correlation_id, partition.error_code, partition.base_offset))
+    assert offsets == [(1, 0, 2), (2, 0, 4)]
+    await serving.close()
+
+
+@in_loop
+async def test_too_few_in_sync_go_the_long_way(tmp_path: Path):
+    serving = Serving(tmp_path)
+    await serving.topic("t", replicas=(1, 2), min_insync_replicas=2)
+    connection = Connection(serving)
+    frame = framed(plain(acks=ALL))
+    connection.ask(frame)
+    await serving.assign("t", replicas=(1, 2), isr=(1,), leader_epoch=1)
+    (answer,) = connection.ask(frame)
+    (said,) = decode_response(0, NEWEST, answer[4:])[1].responses[0].partition_responses
+    assert (connection.shortened, said.error_code) == (0, ErrorCode.NOT_ENOUGH_REPLICAS)
     await serving.close()
 
 

@@ -64,6 +64,10 @@ class Batch:
         except ApiError as error:
             self.malformed = error
 
+    def forget_data(self) -> None:
+        """The memory that it lies in is somebody else's from now on."""
+        self.data = memoryview(b"")
+
 
 class _Topic:
     """The batches for one topic. It is called by its id if it has one; its name may be unknown, then."""
@@ -159,12 +163,21 @@ class ProduceHandler:
         batch.partition = partition
         return batch
 
-    def refused(
+    def answered(
         self, context: RequestContext, version: int, request: ProduceRequest, topic: str, batch: Batch
     ) -> ProduceResponse:
-        """The answer to a request whose one batch could not be appended."""
-        topic_id = request.topic_data[0].topic_id if version >= _TOPIC_IDS_SINCE else None
-        return self._answer(context, version, request, [_Topic(topic, topic_id, [batch], is_writable=True)])
+        """The answer to a request for what became of its one batch."""
+        return self._answer(context, version, request, [_only(request, version, topic, batch)])
+
+    def committed(
+        self, context: RequestContext, version: int, request: ProduceRequest, topic: str, batch: Batch
+    ) -> Answer | Awaitable[Answer]:
+        """The same, once the batch is committed."""
+        topics = [_only(request, version, topic, batch)]
+        waiting = _not_committed(topics)
+        if waiting:
+            return self._when_committed(context, version, request, topics, waiting)
+        return self._answer(context, version, request, topics)
 
     # One by one
 
@@ -337,6 +350,11 @@ class ProduceHandler:
             throttle_time_ms=self._charge(context, request),
             node_endpoints=[] if leaders is None else leaders.endpoints(ProduceResponse.NodeEndpoint),
         )
+
+
+def _only(request: ProduceRequest, version: int, topic: str, batch: Batch) -> _Topic:
+    topic_id = request.topic_data[0].topic_id if version >= _TOPIC_IDS_SINCE else None
+    return _Topic(topic, topic_id, [batch], is_writable=True)
 
 
 def _outcomes(

@@ -1,10 +1,11 @@
-"""Produce requests that are as plain as nearly all are: one batch, for one partition, answered at once.
+"""Produce requests that are as plain as nearly all are: one batch, for one partition.
 
 Such a request consists of what was in the one before, up to its batch, and of the batch: a producer says
 again and again for how long it would wait, whom it must be acknowledged by, and where the batch belongs. So
 what stands before the batch is looked up as it is, and the answer is that of the last time with other offsets
-in it. The batch itself is looked at, and appended, as any other. Whatever is not usual, and anything that is
-to be refused before it is appended, goes the long way (`produce`), and is told there what is wrong with it.
+in it, unless it has to wait for followers. The batch itself is looked at, and appended, as any other. Whatever
+is not usual, and anything that is to be refused before it is appended, goes the long way (`produce`), and is
+told there what is wrong with it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS
 from quorate.broker.partition import Appended, Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.net.routes import RequestContext
-from quorate.net.shortcuts import Undecoded
+from quorate.net.shortcuts import Said, Undecoded
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
 from quorate.protocol.frame import encode_request, encode_response
@@ -25,7 +26,7 @@ from quorate.protocol.holes import hole_between
 from quorate.protocol.types import Buffer
 
 if TYPE_CHECKING:
-    from quorate.broker.handlers.produce import ProduceHandler
+    from quorate.broker.handlers.produce import Batch, ProduceHandler
 
 __all__ = ["PlainForms", "PlainProduce"]
 
@@ -115,7 +116,7 @@ class _Form:
         return 0 if hole is None else hole.start
 
     def replica(self, broker: Broker) -> Partition | None:
-        """Our replica, if a batch may be appended to it and is committed with that."""
+        """Our replica, if a batch may be appended to it."""
         replicas = broker.replicas
         if self._is_named:
             partition = replicas.named(self.topic, self.partition_id)
@@ -124,11 +125,13 @@ class _Form:
         if partition is None or partition.failure is not None:
             return None
         leading = partition.leading
-        if leading is None or (
-            self.acks == ALL and (leading.followers or len(leading.isr) < partition.min_isr)
-        ):
+        if leading is None or (self.acks == ALL and len(leading.isr) < partition.min_isr):
             return None
         return partition
+
+    def waits_for_others(self, partition: Partition) -> bool:
+        """Whether a batch is not committed by being appended."""
+        return self.acks == ALL and partition.leading is not None and bool(partition.leading.followers)
 
     def records_in(self, buffer: Buffer, begin: int, end: int) -> memoryview | None:
         """What stands where the records of a request are that begins like this; None if it is not one."""
@@ -200,16 +203,17 @@ class PlainProduce:
         self, _context: RequestContext, header: RequestHeader, request: Any, answer: object, frame: Undecoded
     ) -> None:
         topics = request.topic_data
-        if (
-            not isinstance(answer, ProduceResponse)
-            or request.acks not in _ACKS
-            or len(topics) != 1
-            or len(topics[0].partition_data) != 1
-            or answer.responses[0].partition_responses[0].error_code
-            or answer.responses[0].name in INTERNAL_TOPICS
-        ):
+        if request.acks not in _ACKS or len(topics) != 1 or len(topics[0].partition_data) != 1:
             return
-        form = _Form(header, request, answer.responses[0].name)
+        if isinstance(answer, ProduceResponse) and answer.responses[0].partition_responses[0].error_code:
+            return
+        name = topics[0].name
+        if header.request_api_version >= _TOPIC_IDS_SINCE:
+            known = self._broker.image.topics.by_id.get(topics[0].topic_id)
+            name = "" if known is None else known.name
+        if not name or name in INTERNAL_TOPICS:
+            return
+        form = _Form(header, request, name)
         buffer, begin, end = frame
         size = len(form.begins)
         if bytes(buffer[begin + _FORM_AT : begin + _FORM_AT + size]) == form.begins and (
@@ -219,12 +223,12 @@ class PlainProduce:
             if size not in self._sizes:
                 self._sizes = [size, *self._sizes[: SIZES_MAX - 1]]
 
-    def serve(self, context: RequestContext, frames: Sequence[Undecoded]) -> Sequence[Buffer] | None:
+    def serve(self, context: RequestContext, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
         handler, broker = self._handler, self._broker
         quotas = broker.quotas
         if quotas.produce.is_set or quotas.request.is_set:
             return None
-        taken = []
+        taken: list[tuple[_Form, Batch, bytes]] = []
         for buffer, begin, end in frames:
             form = self._form_of(buffer, begin)
             if form is None or form.client_id != context.client_id:
@@ -239,6 +243,10 @@ class PlainProduce:
             batch = handler.plain_batch(form.partition_id, data, form.version, partition)
             if batch is None:
                 break
+            if form.waits_for_others(partition):
+                if taken:
+                    break
+                return self._said_later(context, form, batch, buffer, begin)
             taken.append((form, batch, bytes(buffer[begin + _ID.start : begin + _ID.stop])))
         if not taken:
             return None
@@ -249,10 +257,26 @@ class PlainProduce:
             if appended is not None and partition is not None:
                 answers.append(form.answered(correlation_id, appended, partition))
             else:
-                said = handler.refused(context, form.version, form.request, form.topic, batch)
+                said = handler.answered(context, form.version, form.request, form.topic, batch)
                 number = int.from_bytes(correlation_id, "big", signed=True)
                 answers.append(bytes(encode_response(said, form.version, number)))
         return answers
+
+    def _said_later(
+        self, context: RequestContext, form: _Form, batch: Batch, buffer: Buffer, begin: int
+    ) -> Said:
+        """Appends a batch that others must have, too, before it is answered."""
+        number = int.from_bytes(buffer[begin + _ID.start : begin + _ID.stop], "big", signed=True)
+        header = RequestHeader(
+            request_api_key=ProduceRequest.__key__,
+            request_api_version=form.version,
+            correlation_id=number,
+            client_id=form.client_id,
+        )
+        handler = self._handler
+        handler.append([batch])
+        batch.forget_data()
+        return Said(header, handler.committed(context, form.version, form.request, form.topic, batch))
 
     def _form_of(self, buffer: Buffer, begin: int) -> _Form | None:
         at = begin + _FORM_AT
