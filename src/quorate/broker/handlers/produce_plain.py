@@ -3,7 +3,7 @@
 Such a request consists of what was in the one before, up to its batch, and of the batch: a producer says
 again and again for how long it would wait, whom it must be acknowledged by, and where the batch belongs. So
 what stands before the batch is looked up as it is, and the answer is that of the last time with other offsets
-in it, unless it has to wait for followers. The batch itself is looked at, and appended, as any other. Whatever
+in it, unless it has to wait for followers. The batch itself is looked at, and appended, as any other. What
 is not usual, and anything that is to be refused before it is appended, goes the long way (`produce`), and is
 told there what is wrong with it.
 """
