@@ -16,7 +16,9 @@ from quorate.client.admin import Admin, NewTopic
 from quorate.client.cluster import Cluster
 from quorate.client.producer import Producer
 from quorate.metadata.image import ClusterImage
+from quorate.net.eventual import Eventual
 from quorate.net.routes import NO_RESPONSE, RequestContext, Route, RouteTable, Series, route_id
+from quorate.net.shortcuts import Said
 from quorate.node.admin_view import ReplicaCounts
 from quorate.node.broker_metrics import TOPICS_MAX, CountedControlPlane, IsrCounts, Traffic, count_replicas
 from quorate.node.metrics import NodeMetrics
@@ -226,6 +228,68 @@ async def test_meters_need_no_clock_of_their_own():
     meters = RequestMeters()
     meters.measure(RouteTable([Route(HeartbeatRequest, answer)]))
     assert not list(meters.counted())
+
+
+class Known:
+    """A shortcut that says what a test wants."""
+
+    def __init__(self, said):
+        self.said = said
+
+    def learn(self, *_):
+        pass
+
+    def serve(self, _context, _frames):
+        measured = self.measured
+        measured.clock.now += 0.004
+        return self.said
+
+
+def with_shortcut(said, notes=None):
+    known = Known(said)
+    table = RouteTable([Route(HeartbeatRequest, answer, shortcut=lambda: known)])
+    known.measured = measured = Measured({})
+    measured.metrics.meters.measure(table, notes)
+    (at, *_) = table.shortcuts
+    return measured, table.shortcuts[at](), at
+
+
+@in_loop
+async def test_what_a_shortcut_answers_is_counted_and_shares_its_time():
+    measured, shortcut, at = with_shortcut([b"one", b"two"])
+    assert shortcut.serve(CONTEXT, []) == [b"one", b"two"]
+    assert times(measured, "localtimems") == (2, pytest.approx(4))
+    assert times(measured, "requestqueuetimems") == (2, 0)
+    measured.metrics.meters.queued(at, 7.0)
+    shortcut.serve(CONTEXT, [])
+    assert times(measured, "requestqueuetimems") == (4, pytest.approx(14))
+    assert sum(value for key, value in measured.samples().items() if key[0] == REQUESTS) == 4
+
+
+@in_loop
+async def test_what_a_shortcut_does_not_know_is_not_counted():
+    measured, shortcut, at = with_shortcut(None)
+    measured.metrics.meters.queued(at, 7.0)
+    assert shortcut.serve(CONTEXT, []) is None
+    assert not list(measured.metrics.meters.counted())
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@in_loop
+async def test_what_is_said_to_a_request_that_is_known_is_noted(waits):
+    header = RequestHeader(request_api_key=12, request_api_version=4, correlation_id=1, client_id="test")
+    eventual, noted = Eventual(), []
+    notes = {HeartbeatRequest: lambda *one: noted.append(one)}
+    measured, shortcut, _ = with_shortcut(Said(header, eventual if waits else answer()), notes)
+    said = shortcut.serve(CONTEXT, [])
+    assert said.header is header
+    if waits:
+        assert noted == []
+        measured.clock.now += 0.006
+        eventual.set_result(answer())
+    assert noted == [(header, None, answer())]
+    assert times(measured, "localtimems") == (1, pytest.approx(4))
+    assert times(measured, "remotetimems") == (1, pytest.approx(6 if waits else 0))
 
 
 # Traffic
