@@ -151,11 +151,12 @@ class Leadership:
         is_eligible: Callable[[int], bool],
     ) -> bool:
         """Raises the high watermark as far as it may go. Whether it moved."""
-        if len(self.isr) < min(min_isr, len(self.replicas)):
+        in_sync = len(self.isr)
+        if in_sync < min_isr and in_sync < len(self.replicas):
             return False
         committed = end_offset
         if self.followers:
-            counting = self.maximal_isr
+            counting = self.isr if self.proposal is None else self.maximal_isr
             for one, follower in self.followers.items():
                 if follower.end_offset < committed and (
                     one in counting

@@ -313,10 +313,14 @@ class Partition:
         if follower_id not in leading.followers:
             reason = f"broker {follower_id} has no replica of {self.key}"
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, reason)
-        now_ms = self._around.now_ms()
-        leading.fetched(follower_id, offset, log_start_offset, broker_epoch, self.log.end_offset, now_ms)
-        self._advance(leading)
-        self._tell_starts()
+        now_ms, end_offset = self._around.now_ms(), self.log.end_offset
+        leading.fetched(follower_id, offset, log_start_offset, broker_epoch, end_offset, now_ms)
+        if leading.high_watermark < end_offset:
+            self._advance(leading, now_ms)
+        if len(self._starts):
+            self._tell_starts()
+        if follower_id in leading.isr:
+            return None
         return leading.newcomer(follower_id, self._may_join)
 
     def laggards_gone(self) -> Proposal | None:
@@ -396,11 +400,13 @@ class Partition:
         assert self.leading is not None
         return self._around.is_eligible(broker_id, self.leading.followers[broker_id].broker_epoch)
 
-    def _advance(self, leading: Leadership) -> bool:
+    def _advance(self, leading: Leadership, now_ms: float | None = None) -> bool:
+        """Commits what can be. Whether that was something. `now_ms` is for who has looked at the clock."""
         around = self._around
-        now_ms = around.now_ms() if leading.followers else 0.0  # by which others may be late
+        if now_ms is None:
+            now_ms = around.now_ms() if leading.followers else 0.0  # by which others may be late
         has_moved = leading.advance(
-            self.log.end_offset, self.min_isr, around.lag_ms_max, now_ms, self._may_join
+            self.log.end_offset, self.config.min_isr, around.lag_ms_max, now_ms, self._may_join
         )
         if has_moved:
             self.log.replicated_to(leading.high_watermark)
