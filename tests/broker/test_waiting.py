@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from serving import in_loop
+import asyncio
+
+from serving import in_loop, turns
 
 from quorate.broker.waiting import CommitQueue, CommitWait, DataWait
 from quorate.protocol.errors import ErrorCode
@@ -102,38 +104,56 @@ async def test_a_commit_wait_that_nobody_wants_leaves_nothing():
 @in_loop
 async def test_a_data_wait_is_asked_about_the_one_that_changed():
     places = [Place(), Place(), Place()]
-    enough, asked = False, []
+    enough, asked, over = False, [], []
 
     def is_enough(number: int) -> bool:
         asked.append(number)
         return enough
 
-    wait = DataWait(places, LONG_MS, is_enough)
+    DataWait(places, LONG_MS, is_enough, lambda: over.append(True))
     places[2].change()
     places[0].change()
+    await turns()
     assert asked == [2, 0]
-    assert not wait.done.done()
+    assert not over
     enough = True
     places[1].change()
-    assert wait.done.done()
     assert not any(place.data_waits for place in places)
     places[1].change()
+    await turns()
     assert asked == [2, 0, 1]
+    assert over == [True]
+
+
+@in_loop
+async def test_what_changes_in_one_turn_is_there_when_the_wait_is_over():
+    places, changed, seen = [Place(), Place()], [], []
+    DataWait(places, LONG_MS, lambda _: True, lambda: seen.extend(changed))
+    for number, place in enumerate(places):
+        changed.append(number)
+        place.change()
+        assert not seen, "whoever changes something is not called back into"
+    await turns()
+    assert seen == [0, 1]
 
 
 @in_loop
 async def test_a_data_wait_ends_in_time():
     place = Place()
     for timeout_ms in (5, 0, -1):
-        await DataWait([place], timeout_ms, lambda _: False).done
+        over = asyncio.Event()
+        DataWait([place], timeout_ms, lambda _: False, over.set)
+        await over.wait()
         assert not place.data_waits
 
 
 @in_loop
 async def test_a_data_wait_that_nobody_wants_leaves_nothing():
-    place = Place()
-    wait = DataWait([place], LONG_MS, lambda _: False)
+    place, over = Place(), []
+    wait = DataWait([place], LONG_MS, lambda _: False, lambda: over.append(True))
     wait.finish()
     wait.finish()
+    wait.join(place)
     assert not place.data_waits
-    assert wait.done.done()
+    await turns()
+    assert over == [True]

@@ -24,7 +24,7 @@ of consumers, and among equals large ones more than small ones, once the small o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import field
 from random import Random
 from typing import Any, Final, Protocol
@@ -174,10 +174,16 @@ class FetchSession:
 
     def add(self, request: FetchRequest) -> None:
         """Takes in what a request lists."""
-        for one in _add(self.wanted, request, self.turn, uses_topic_ids=self.uses_topic_ids):
-            self.turn = max(self.turn, one.turn + 1)
-            self.stir(one)
-            self.restless[one.key] = one
+        wanted = self.wanted
+        for key, topic, asked in _listed(request, uses_topic_ids=self.uses_topic_ids):
+            one = wanted.get(key)
+            if one is None:
+                one = wanted[key] = Wanted(key, topic.topic, topic.topic_id, asked.partition, self.turn)
+                self.turn += 1
+            elif one.rests_at is not None:
+                self.stir(one)
+            one.ask(asked)
+            self.restless[key] = one
 
     def forget(self, key: Key) -> None:
         one = self.wanted.pop(key, None)
@@ -226,7 +232,8 @@ class FetchRound:
         """What has to be looked at, in order."""
         if self.session is None:
             return list(self.wanted.values())
-        return sorted(self.session.restless.values(), key=_turn)
+        restless = self.session.restless
+        return sorted(restless.values(), key=_turn) if len(restless) > 1 else list(restless.values())
 
     def last(self, moved: Collection[Wanted]) -> None:
         """These go last from now on: they had records, and should not keep others from having theirs."""
@@ -255,10 +262,8 @@ class FetchSessions:
         epoch = request.session_epoch
         if epoch in (_FIRST_REQUEST, _LAST_REQUEST):
             self._drop(request.session_id)
-            wanted: dict[Key, Wanted] = {}
-            _add(wanted, request, 0, uses_topic_ids=uses_topic_ids)
             return FetchRound(
-                wanted,
+                _all_listed(request, uses_topic_ids=uses_topic_ids),
                 opens_session=epoch == _FIRST_REQUEST,
                 uses_topic_ids=uses_topic_ids,
                 is_of_follower=is_of_follower,
@@ -276,7 +281,8 @@ class FetchSessions:
 
     def _go_on(self, session: FetchSession, request: FetchRequest) -> FetchRound:
         uses_topic_ids = session.uses_topic_ids
-        session.finish_parked()  # whoever asked before is told that it went on
+        if session.parked is not None:
+            session.finish_parked()  # whoever asked before is told that it went on
         session.add(request)
         for topic in request.forgotten_topics_data:
             for partition_id in topic.partitions:
@@ -362,19 +368,22 @@ def _turn(one: Wanted) -> int:
     return one.turn
 
 
-def _add(
-    wanted: dict[Key, Wanted], request: FetchRequest, turn: int, *, uses_topic_ids: bool
-) -> list[Wanted]:
-    """Takes in what a request lists, and gives it back. What is known already keeps its turn, and what was
-    told of it."""
-    listed = []
+def _listed(
+    request: FetchRequest, *, uses_topic_ids: bool
+) -> Iterator[tuple[Key, FetchRequest.Topic, FetchRequest.Topic.Partition]]:
+    """What a request lists."""
     for topic in request.topics:
+        name = topic.topic_id if uses_topic_ids else topic.topic
         for asked in topic.partitions:
-            key = _key(topic.topic, topic.topic_id, asked.partition, uses_topic_ids=uses_topic_ids)
-            one = wanted.get(key)
-            if one is None:
-                one = wanted[key] = Wanted(key, topic.topic, topic.topic_id, asked.partition, turn)
-                turn += 1
-            one.ask(asked)
-            listed.append(one)
-    return listed
+            yield (name, asked.partition), topic, asked
+
+
+def _all_listed(request: FetchRequest, *, uses_topic_ids: bool) -> dict[Key, Wanted]:
+    """What a request wants that lists everything. Of one that is listed twice the last word counts."""
+    wanted: dict[Key, Wanted] = {}
+    for key, topic, asked in _listed(request, uses_topic_ids=uses_topic_ids):
+        one = wanted.get(key)
+        if one is None:
+            one = wanted[key] = Wanted(key, topic.topic, topic.topic_id, asked.partition, len(wanted))
+        one.ask(asked)
+    return wanted

@@ -107,25 +107,32 @@ class CommitQueue:
 class DataWait:
     """A fetch that found too little: ends when `is_enough` says so of one of the watched, or by its deadline.
 
-    `is_enough` is asked with the place, in what is watched, of the one that has changed.
+    `is_enough` is asked with the place, in what is watched, of the one that has changed. `when_over` is
+    called in the turn of the loop after the one in which it ends: until then more may come, and whoever
+    changes something is not called back into.
     """
 
-    __slots__ = ("_handle", "_is_enough", "_watched", "done")
+    __slots__ = ("_handle", "_is_enough", "_is_over", "_loop", "_watched", "_when_over")
 
     def __init__(
-        self, watched: Sequence[Watched], timeout_ms: float, is_enough: Callable[[int], bool]
+        self,
+        watched: Sequence[Watched],
+        timeout_ms: float,
+        is_enough: Callable[[int], bool],
+        when_over: Callable[[], None],
     ) -> None:
-        loop = asyncio.get_running_loop()
-        self.done: asyncio.Future[None] = loop.create_future()
+        self._loop = loop = asyncio.get_running_loop()
         self._is_enough = is_enough
+        self._when_over = when_over
+        self._is_over = False
         self._watched = list(watched)
-        self._handle = loop.call_later(max(0.0, timeout_ms / 1000), self.finish)
+        self._handle = loop.call_later(timeout_ms / 1000 if timeout_ms > 0 else 0.0, self.finish)
         for number, one in enumerate(watched):
             one.data_waits[self] = number
 
     def join(self, one: Watched) -> None:
         """Watches one more, as the last of them."""
-        if not self.done.done():
+        if not self._is_over:
             one.data_waits[self] = len(self._watched)
             self._watched.append(one)
 
@@ -136,9 +143,11 @@ class DataWait:
 
     def finish(self) -> None:
         """It ends, whatever there is. Also for a wait that was given up."""
+        if self._is_over:
+            return
+        self._is_over = True
         self._handle.cancel()
         for one in self._watched:
             one.data_waits.pop(self, None)
         self._watched = []
-        if not self.done.done():
-            self.done.set_result(None)
+        self._loop.call_soon(self._when_over)

@@ -18,19 +18,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from quorate.broker.fetch_sessions import FetchRound, FetchSession, FetchSessions, Wanted
 from quorate.broker.handlers.fetch_answers import PARTITION_BYTES, Found, fetch_answer, refused
 from quorate.broker.handlers.fetch_following import Following
 from quorate.broker.handlers.fetch_waiting import ParkedFetch
-from quorate.broker.handlers.whereabouts import Leaders, replica_by_id, replica_named
+from quorate.broker.handlers.whereabouts import replica_by_id, replica_named
 from quorate.broker.partition import Isolation, Partition
 from quorate.broker.replica_selection import NO_PREFERENCE, RACK_AWARE, closest_replica
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.throttling import charge_fetch
-from quorate.net.eventual import afterwards
 from quorate.net.routes import Answer, RequestContext
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import FetchRequest, FetchResponse
@@ -80,24 +79,26 @@ class FetchHandler:
         begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
         fetch.arrive()
         if fetch.is_answerable:
-            if fetch.has_cold_records:
-                return self._when_loaded(fetch, context, begun_ms)
-            return self._answer(fetch, context, begun_ms)
+            return self._answer_or_load(fetch, context, begun_ms)
         return self._when_there_is_enough(fetch, context)
 
     def _when_there_is_enough(self, fetch: _Fetch, context: RequestContext) -> Awaitable[Answer]:
-        parked = fetch.park()
-
-        def answer() -> Answer | Awaitable[Answer]:
+        def read_again() -> FetchResponse | Awaitable[FetchResponse]:
             begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
             fetch.read()
-            if fetch.has_cold_records:
-                return self._when_loaded(fetch, context, begun_ms)
-            return self._answer(fetch, context, begun_ms)
+            return self._answer_or_load(fetch, context, begun_ms)
 
-        return afterwards(parked.done, parked.finish, answer)
+        return fetch.park(read_again).answer
 
-    async def _when_loaded(self, fetch: _Fetch, context: RequestContext, begun_ms: float) -> Answer:
+    def _answer_or_load(
+        self, fetch: _Fetch, context: RequestContext, begun_ms: float
+    ) -> FetchResponse | Awaitable[FetchResponse]:
+        fetch.describe()
+        if fetch.has_cold_records:
+            return self._when_loaded(fetch, context, begun_ms)
+        return self._answer(fetch, context, begun_ms)
+
+    async def _when_loaded(self, fetch: _Fetch, context: RequestContext, begun_ms: float) -> FetchResponse:
         waits_from_ms = self._broker.now_ms()
         async with self._loads:
             await fetch.load()
@@ -188,7 +189,7 @@ class _Fetch:
             if session.manner != self._manner or not self._may_go_on_resting(session):
                 session.stir_all()
             session.manner = self._manner
-            session.heard.at_ms = self._broker.now_ms()
+            session.heard.at_ms = session.used_ms
         self._has_arrived = True
         self.read()
         self._has_arrived = False
@@ -201,19 +202,30 @@ class _Fetch:
 
     def read(self) -> None:
         """Reads everything that has to be looked at."""
-        self._found = []
+        self._found = all_found = []
         left_bytes, has_none = self._max_bytes, True
+        self._bytes = 0
         for wanted in self.wanted.in_turn():
             found = Found(wanted)
             try:
                 self._read_one(found, left_bytes, has_none)
             except ApiError as error:
                 found.error = error
-            self._found.append(found)
+            all_found.append(found)
             if found.records is not None:
                 has_none = False
-                left_bytes = max(0, left_bytes - found.records.size_bytes)
-        self._bytes = sum([one.records.size_bytes for one in self._found if one.records is not None])
+                size_bytes = found.records.size_bytes
+                left_bytes = max(0, left_bytes - size_bytes)
+                self._bytes += size_bytes
+
+    def describe(self) -> None:
+        """Notes where each partition is, besides its records: this will be answered."""
+        for found in self._found:
+            partition = found.partition
+            if partition is not None and found.error is None:
+                found.high_watermark = partition.high_watermark
+                found.last_stable_offset = partition.last_stable_offset
+                found.log_start_offset = partition.log.start_offset
 
     @property
     def has_cold_records(self) -> bool:
@@ -246,30 +258,25 @@ class _Fetch:
                 partition.leading, self._broker.image, self._context.listener, self._rack, offset
             )
             if found.preferred != NO_PREFERENCE:
-                found.high_watermark = partition.high_watermark
-                found.last_stable_offset = partition.last_stable_offset
-                found.log_start_offset = log.start_offset
                 return
-        diverging = self._divergence(partition, wanted)
-        if diverging is None:
-            if not log.start_offset <= offset <= log.end_offset:
-                reason = f"{partition.key} has offsets {log.start_offset} to {log.end_offset}, not {offset}"
-                raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
-            if self._following is not None and self._has_arrived:
-                self._following.hear(partition, wanted)
-        found.high_watermark = partition.high_watermark
-        found.last_stable_offset = partition.last_stable_offset
-        found.log_start_offset = log.start_offset
-        found.diverging = diverging
-        if diverging is None:
-            self._find_records(found, partition, left_bytes, at_least_one)
+        if wanted.last_fetched_epoch >= 0:
+            found.diverging = self._divergence(partition, wanted)
+            if found.diverging is not None:
+                return
+        if not log.start_offset <= offset <= log.end_offset:
+            reason = f"{partition.key} has offsets {log.start_offset} to {log.end_offset}, not {offset}"
+            raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
+        if self._following is not None and self._has_arrived:
+            self._following.hear(partition, wanted)
+        self._find_records(found, partition, left_bytes, at_least_one)
 
     def _partition(self, wanted: Wanted) -> Partition:
         broker = self._broker
         if not self._may_read(wanted.key[0]):
             raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self.wanted.uses_topic_ids:
-            return replica_by_id(broker, wanted.topic_id, wanted.partition_id)
+            found = broker.replicas.of_topic(wanted.topic_id, wanted.partition_id)
+            return found or replica_by_id(broker, wanted.topic_id, wanted.partition_id)
         return replica_named(broker, wanted.topic, wanted.partition_id)
 
     def _may_read(self, topic: str | Uuid) -> bool:
@@ -293,10 +300,11 @@ class _Fetch:
         return "" if found is None else found.name
 
     def _divergence(self, partition: Partition, wanted: Wanted) -> EpochEnd | None:
-        """Where our log and the asker's part, if they do."""
-        if wanted.last_fetched_epoch < 0:
-            return None
-        ours = partition.log.end_offset_of(wanted.last_fetched_epoch)
+        """Where our log and that of an asker part who says of which epoch its end is, if they do."""
+        log = partition.log
+        if wanted.last_fetched_epoch == log.epochs.latest_epoch and wanted.offset <= log.end_offset:
+            return None  # as nearly always
+        ours = log.end_offset_of(wanted.last_fetched_epoch)
         if ours.epoch < 0:
             reason = f"{partition.key} knows nothing of epoch {wanted.last_fetched_epoch}"
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, reason)
@@ -305,16 +313,21 @@ class _Fetch:
         return None
 
     def _find_records(self, found: Found, partition: Partition, left_bytes: int, at_least_one: bool) -> None:
-        if self._following is not None and self._following.is_throttled(partition):
+        if (
+            self._following is not None
+            and partition.config.throttled_as_leader
+            and self._following.is_throttled(partition)
+        ):
             self._broker.leader_throttle.held_up += 1
             return
         wanted, limit = found.wanted, partition.limit(self._isolation)
-        max_bytes = max(0, min(wanted.max_bytes, left_bytes))
         try:
-            if wanted.offset < limit and (max_bytes or at_least_one):
-                found.records = partition.log.range(
-                    wanted.offset, max_bytes, before_offset=limit, at_least_one=at_least_one
-                )
+            if wanted.offset < limit:
+                max_bytes = max(0, min(wanted.max_bytes, left_bytes))
+                if max_bytes or at_least_one:
+                    found.records = partition.log.range(
+                        wanted.offset, max_bytes, before_offset=limit, at_least_one=at_least_one
+                    )
             if self._isolation == Isolation.STABLE:
                 records = found.records
                 found.aborted = (
@@ -338,9 +351,11 @@ class _Fetch:
         if self._max_wait_ms <= 0 or self._bytes >= self._min_bytes:
             return True
         is_anything_read = self.wanted.has_resting
+        following = self._following
+        tells_at_once = following is not None and following.tells_at_once
         for one in self._found:
             if one.error is None:
-                if one.is_said_anyway or self._is_awaited(one.partition):
+                if one.is_said_anyway or (tells_at_once and self._is_awaited(one.partition)):
                     return True
                 is_anything_read = True
             elif one.error.code not in _BEFORE_READING:
@@ -351,7 +366,7 @@ class _Fetch:
         """Whether a follower is to be told something of a partition now, whether or not there are records."""
         return partition is not None and self._following is not None and self._following.has_news(partition)
 
-    def park(self) -> ParkedFetch:
+    def park(self, read_again: Callable[[], FetchResponse | Awaitable[FetchResponse]]) -> ParkedFetch:
         """Waits until there may be enough, or something has changed, or time is up. Nothing that was read
         counts any more, then."""
         looked_at, self._found = [one for one in self._found if one.error is None], []
@@ -359,7 +374,13 @@ class _Fetch:
         for number in with_records:
             looked_at[number].records = None
         return ParkedFetch(
-            looked_at, with_records, self.wanted.session, self._max_wait_ms, self._min_bytes, self._available
+            looked_at,
+            with_records,
+            self.wanted.session,
+            self._max_wait_ms,
+            self._min_bytes,
+            self._available,
+            read_again,
         )
 
     def _available(self, found: Found) -> float:
@@ -372,10 +393,11 @@ class _Fetch:
             or (self._needs_leader and partition.leading is None)
         ):
             return math.inf
-        if self._following is not None:
-            if self._following.has_news(partition):
+        following = self._following
+        if following is not None:
+            if following.tells_at_once and following.has_news(partition):
                 return math.inf
-            if self._following.is_throttled(partition):
+            if partition.config.throttled_as_leader and following.is_throttled(partition):
                 return 0
         log, limit = partition.log, partition.limit(self._isolation)
         if wanted.offset >= limit:
@@ -406,8 +428,10 @@ class _Fetch:
             self._following.note(self._found)
 
     def answer(self, session_id: int) -> FetchResponse:
-        leaders = Leaders(self._broker, self._context.listener)
-        return fetch_answer(self._found, self.wanted, session_id, self._version, leaders, self._topic_name)
+        listener = self._context.listener
+        return fetch_answer(
+            self._found, self.wanted, session_id, self._version, self._broker, listener, self._topic_name
+        )
 
     def rest(self, session: FetchSession | None) -> None:
         """What is answered goes to rest in the session, if there will be nothing else to say of it."""

@@ -9,6 +9,7 @@ from quorate.broker.fetch_sessions import FetchRound, Wanted
 from quorate.broker.handlers.whereabouts import LEADER_ERRORS, Leaders
 from quorate.broker.partition import Partition
 from quorate.broker.replica_selection import NO_PREFERENCE
+from quorate.broker.serving import Broker
 from quorate.protocol.api.produce_fetch import FetchResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
@@ -72,10 +73,12 @@ def fetch_answer(
     wanted_round: FetchRound,
     session_id: int,
     version: int,
-    leaders: Leaders,
+    broker: Broker,
+    listener: str,
     topic_name: Callable[[str | Uuid], str],
 ) -> FetchResponse:
     """The answer to a whole fetch. What it says counts as told."""
+    leaders: Leaders | None = None  # of what we do not lead
     uses_topic_ids, is_incremental = wanted_round.uses_topic_ids, wanted_round.is_incremental
     responses: list[TopicAnswer] = []
     moved = []
@@ -85,6 +88,7 @@ def fetch_answer(
             wanted.tell_error()
             answer = _error_answer(wanted, found.error, version)
             if version >= _LEADERS_SINCE and answer.error_code in LEADER_ERRORS:
+                leaders = leaders or Leaders(broker, listener)
                 _name_leader(answer, leaders, topic_name(wanted.key[0]))
         else:
             has_news = wanted.tell(found.high_watermark, found.log_start_offset)
@@ -100,7 +104,7 @@ def fetch_answer(
     return FetchResponse(
         session_id=session_id,
         responses=responses,
-        node_endpoints=leaders.endpoints(FetchResponse.NodeEndpoint),
+        node_endpoints=[] if leaders is None else leaders.endpoints(FetchResponse.NodeEndpoint),
     )
 
 

@@ -19,15 +19,19 @@ __all__ = ["Following"]
 class Following:
     """The follower that asks. `broker_epoch` is -1 if it does not say."""
 
-    __slots__ = ("_broker", "_broker_epoch", "_has_listed", "_replica_id", "_tells_at_once")
+    __slots__ = ("_broker", "_broker_epoch", "_has_listed", "_replica_id", "is_replaced", "tells_at_once")
 
     def __init__(self, broker: Broker, replica_id: int, broker_epoch: int) -> None:
         self._broker = broker
         self._replica_id = replica_id
         self._broker_epoch = broker_epoch
         # Without a selector nobody waits at a follower, and it hears of all with the next records.
-        self._tells_at_once = broker.settings.replica_selector_class == RACK_AWARE
+        self.tells_at_once = broker.settings.replica_selector_class == RACK_AWARE
         self._has_listed = False  # a throttle is for some of what it asks for
+        # Whether its broker had registered again when it asked: then it is not what it was, and does not
+        # count.
+        registration = broker.image.brokers.get(replica_id)
+        self.is_replaced = registration is not None and -1 < broker_epoch < registration.epoch
 
     def check(self, leading: Leadership, partition: Partition, wanted: Wanted) -> None:
         """A broker without a replica gets nothing. If it says which epoch it speaks of, that may be one to
@@ -38,12 +42,6 @@ class Following:
             raise ApiError(
                 ErrorCode.UNKNOWN_LEADER_EPOCH if is_of_epoch else ErrorCode.NOT_LEADER_OR_FOLLOWER, reason
             )
-
-    @property
-    def is_replaced(self) -> bool:
-        """Whether its broker has registered again since: then it is not what it was, and does not count."""
-        registration = self._broker.image.brokers.get(self._replica_id)
-        return registration is not None and -1 < self._broker_epoch < registration.epoch
 
     def hear(self, partition: Partition, wanted: Wanted) -> None:
         """It has everything before what it asks for."""
@@ -80,14 +78,14 @@ class Following:
 
     def has_news(self, partition: Partition) -> bool:
         """Whether it is to hear at once of a high watermark that has moved: consumers may wait there."""
-        if not self._tells_at_once or partition.leading is None:
+        if not self.tells_at_once or partition.leading is None:
             return False
         follower = partition.leading.followers.get(self._replica_id)
         return follower is not None and follower.told_high_watermark < partition.leading.high_watermark
 
     def note(self, all_found: Iterable[Found]) -> None:
         """This will be answered."""
-        if not self._tells_at_once and not self._has_listed:
+        if not self.tells_at_once and not self._has_listed:
             return
         throttled_bytes = 0
         for found in all_found:
