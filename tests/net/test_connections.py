@@ -45,11 +45,14 @@ async def test_a_node_is_reached_before_it_is_asked():
     pool = connections()
     async with serving() as server:
         address = (HOST, server.port)
+        assert not pool.is_connected(address)
         await pool.reach(address, timeout_ms=10_000)
+        assert pool.is_connected(address)
         await pool.reach(address, timeout_ms=10_000)
         await pool.request(address, beat(), timeout_ms=10_000)
         assert server.counters.connections_accepted == 1
         pool.drop(address)
+        assert not pool.is_connected(address)
     with pytest.raises(ConnectionLost):
         await pool.reach(address, timeout_ms=10_000)
     await pool.close()

@@ -221,9 +221,10 @@ class Connection(asyncio.BufferedProtocol):
 
     # Calls
 
-    async def _call(
+    def _call(
         self, request: Request, version: int, deadline: float, *, is_answered: bool
-    ) -> Response | None:
+    ) -> asyncio.Future[Response | None]:
+        """What the answer will be in."""
         if self._loss is not None:
             raise ConnectionLost(f"{self._name()}: {self._loss}")
         correlation_id = self._correlation_id
@@ -237,7 +238,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.append(call)
         self._expect(deadline)
         self._send_waiting()
-        return await answer
+        return answer
 
     def _send_waiting(self) -> None:
         """Sends as many as may be under way.

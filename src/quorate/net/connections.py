@@ -82,7 +82,7 @@ class Connections:
         """
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_ms / 1000
-        peer = self._peers.setdefault(address, _Peer(address))
+        peer = self._peers.get(address) or self._new_peer(address)
         connection = peer.connection
         if connection is None or connection.is_lost:
             connection = await self._connected(peer, deadline)
@@ -101,15 +101,24 @@ class Connections:
     async def reach(self, address: Address, *, timeout_ms: float) -> None:
         """Connects, if that is necessary: for whoever has much to do before he can ask. `ConnectionLost` if
         it is not possible."""
-        peer = self._peers.setdefault(address, _Peer(address))
-        if peer.connection is None or peer.connection.is_lost:
+        if not self.is_connected(address):
+            peer = self._peers.get(address) or self._new_peer(address)
             await self._connected(peer, asyncio.get_running_loop().time() + timeout_ms / 1000)
+
+    def is_connected(self, address: Address) -> bool:
+        """Whether there is a connection that is not known to be lost."""
+        peer = self._peers.get(address)
+        return peer is not None and peer.connection is not None and not peer.connection.is_lost
 
     def forget(self, address: Address) -> None:
         """Ends the connection to an address and what is known about it: its node has left."""
         peer = self._peers.pop(address, None)
         if peer is not None:
             peer.abort("the node has left")
+
+    def _new_peer(self, address: Address) -> _Peer:
+        made = self._peers[address] = _Peer(address)
+        return made
 
     def drop(self, address: Address) -> None:
         """Ends the connection to an address that can no longer be reached."""
