@@ -51,6 +51,9 @@ class Leader:
         self.may_tell_offsets.set()
         self._answers: asyncio.Queue[Response | Exception] = asyncio.Queue()
 
+    def is_connected(self, _address: Any) -> bool:
+        return False
+
     async def reach(self, _address: Any, *, timeout_ms: float) -> None:
         assert timeout_ms > 0
         if self.refusals:

@@ -193,8 +193,10 @@ class _Fetcher:
         if address is None:
             raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"where broker {self._leader_id} is, is not known")
         try:
-            await self._all.connections.reach(address, timeout_ms=settings.timeout_ms)
-            response = await self._all.connections.request(
+            connections = self._all.connections
+            if not connections.is_connected(address):
+                await connections.reach(address, timeout_ms=settings.timeout_ms)
+            response = await connections.request(
                 address, self._request(), timeout_ms=settings.wait_max_ms + settings.timeout_ms
             )
         except (ConnectionLost, ApiError):
@@ -258,24 +260,28 @@ class _Fetcher:
         return False
 
     async def _take_or_raise(self, followed: Followed, data: PartitionData) -> bool:
-        partition, code = followed.partition, code_of(data.error_code)
-        if code is ErrorCode.OFFSET_OUT_OF_RANGE:
+        partition = followed.partition
+        if data.error_code:
+            code = code_of(data.error_code)
+            if code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise ApiError(code, "the leader says so")
             await self._start_over(followed)
-        elif code is not ErrorCode.NONE:
-            raise ApiError(code, "the leader says so")
         elif data.diverging_epoch is not None and data.diverging_epoch.epoch >= 0:
             await partition.cut_off(data.diverging_epoch.epoch, data.diverging_epoch.end_offset)
         else:
             records = data.records
             view = memoryview(cast("Buffer", records)) if records is not None else memoryview(b"")
             assert followed.row is not None
-            offset = await partition.begin_with(followed.row.offset, view)
+            offset, log = followed.row.offset, partition.log
+            if log.start_offset == log.end_offset:
+                offset = await partition.begin_with(offset, view)
             if followed in self._followed:
                 partition.append_fetched(followed.epoch, offset, view, data.high_watermark)
-                self._followed.take_in(followed, is_in_sync=partition.log.end_offset >= data.high_watermark)
+                log = partition.log
+                self._followed.take_in(followed, is_in_sync=log.end_offset >= data.high_watermark)
                 if len(view) and followed.is_throttled:
                     self._all.throttle.record(len(view), asyncio.get_running_loop().time() * 1000)
-                if data.log_start_offset > partition.log.start_offset:
+                if data.log_start_offset > log.start_offset:
                     await partition.start_at(data.log_start_offset)
                 return True
         return False

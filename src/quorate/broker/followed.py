@@ -30,14 +30,11 @@ Key = tuple[Uuid, int]
 class Followed:
     """A partition that is followed, in one epoch of its leader."""
 
+    key: Key
     partition: Partition
     epoch: int
     row: Row | None = None  # as the session was told
     is_in_sync: bool = False  # it has everything that was committed when the leader answered last
-
-    @property
-    def key(self) -> Key:
-        return self.partition.key.topic_id, self.partition.key.partition_id
 
     @property
     def is_throttled(self) -> bool:
@@ -73,8 +70,9 @@ class FollowedPartitions:
     # What is followed
 
     def add(self, partition: Partition) -> None:
-        one = Followed(partition, partition.leader_epoch)
-        self._all[one.key] = self._behind[one.key] = self._changed[one.key] = one
+        key = partition.key.topic_id, partition.key.partition_id
+        one = Followed(key, partition, partition.leader_epoch)
+        self._all[key] = self._behind[key] = self._changed[key] = one
 
     def remove(self, partition: Partition) -> None:
         key = partition.key.topic_id, partition.key.partition_id
@@ -98,12 +96,13 @@ class FollowedPartitions:
     def take_in(self, one: Followed, *, is_in_sync: bool) -> None:
         """What the leader has said is taken in."""
         one.is_in_sync = is_in_sync
-        if one in self:
-            self._changed[one.key] = one
+        key = one.key
+        if self._all.get(key) is one:
+            self._changed[key] = one
             if is_in_sync:
-                self._behind.pop(one.key, None)
+                self._behind.pop(key, None)
             else:
-                self._behind[one.key] = one
+                self._behind[key] = one
 
     # What is held
 
@@ -147,7 +146,7 @@ class FollowedPartitions:
         if not session.is_open:
             self._told = {key: one for key, one in self._all.items() if key not in self._held}
             self._changed, self._leaving = {}, {}
-            return session.difference([self._tell(one) for one in self._told.values()], [])
+            return session.difference([_tell(one, self._row(one)) for one in self._told.values()], [])
         gone: dict[Place, Row] = {}
         for key in self._leaving:
             one = self._told.pop(key, None)
@@ -158,29 +157,33 @@ class FollowedPartitions:
         for key, one in self._changed.items():
             if key in self._held:
                 continue
-            if _place(one) in gone:
+            if gone and _place(one) in gone:
                 later[key] = one
-            elif self._told.get(key) is not one or one.row != self._row(one):
+                continue
+            row = self._row(one)
+            if one.row != row or self._told.get(key) is not one:
                 self._told[key] = one
-                told.append(self._tell(one))
+                told.append(_tell(one, row))
         self._changed, self._leaving = later, {}
         return session.difference(told, gone.items())
-
-    def _tell(self, one: Followed) -> tuple[Place, Row]:
-        one.row = self._row(one)
-        return _place(one), one.row
 
     def _row(self, one: Followed) -> Row:
         log = one.partition.log
         last_epoch = log.epochs.latest_epoch
         return Row(
-            topic_id=one.partition.key.topic_id,
-            leader_epoch=one.epoch,
-            offset=log.end_offset,
-            bytes_max=self._bytes_max,
-            last_epoch=-1 if last_epoch is None else last_epoch,
-            log_start_offset=log.start_offset,
+            one.key[0],
+            one.epoch,
+            log.end_offset,
+            self._bytes_max,
+            -1 if last_epoch is None else last_epoch,
+            log.start_offset,
         )
+
+
+def _tell(one: Followed, row: Row) -> tuple[Place, Row]:
+    """The session will know this of it."""
+    one.row = row
+    return _place(one), row
 
 
 def _place(one: Followed) -> Place:

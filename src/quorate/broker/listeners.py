@@ -24,7 +24,10 @@ _TABLE_MAX = 1 << 16  # ids of brokers up to here are looked up in a table
 
 def endpoint_of(broker: BrokerRegistration, listener: str) -> Listener | None:
     """Where a broker is for those who come by a listener, if it has that one."""
-    return next((one for one in broker.listeners if one.name.upper() == listener.upper()), None)
+    for one in broker.listeners:
+        if one.name == listener or one.name.upper() == listener.upper():
+            return one
+    return None
 
 
 def address_of(image: ClusterImage, broker_id: int, listener: str) -> tuple[str, int] | None:
