@@ -73,6 +73,34 @@ def test_who_wants_old_records_waits_and_others_do_not(tmp_path: Path, monkeypat
     scenario()
 
 
+@pytest.mark.parametrize("gives_up", [False, True])
+def test_who_has_waited_for_records_waits_for_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gives_up: bool
+):
+    @in_loop
+    async def scenario() -> None:
+        broker = await with_records(tmp_path)
+        disk = Disk(monkeypatch)
+        answer = broker.park(fetch(wanted("t", 0, 1), version=NEWEST, max_wait_ms=100_000), NEWEST)
+        await broker.ask(produce(("t", 0, a_batch())), 9)
+        await until(lambda: disk.loading)
+        assert not answer.done()
+        if gives_up:
+            answer.cancel()
+        disk.may_load.set()
+        if gives_up:
+            await turns()
+            assert answer.cancelled()
+        else:
+            part = only(await answer)
+            assert offsets_in(part.records) == [1]
+            part.records.release()
+        assert not any(partition.data_waits for partition in broker.replicas)
+        await broker.close()
+
+    scenario()
+
+
 def test_few_wait_for_the_disk_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Syncs are done by the same threads, and membership depends on them."""
 
