@@ -296,7 +296,7 @@ class ClassicGroup:
         self._rounds += 1
         user_data = str(self._rounds).encode()
         frames = [framed(one.join(user_data), JOIN_VERSION) for one in members]
-        parts = _parts(self._partitions, len(members))
+        parts = parts_of(self._partitions, len(members))
         began = time.perf_counter()
         for at, data in enumerate(frames):
             crowd.send(at, data)
@@ -316,7 +316,7 @@ class ClassicGroup:
         return time.perf_counter() - began
 
 
-def _parts(partitions: int, members: int) -> list[list[int]]:
+def parts_of(partitions: int, members: int) -> list[list[int]]:
     return [list(range(first, partitions, members)) for first in range(members)]
 
 
@@ -324,10 +324,43 @@ def _parts(partitions: int, members: int) -> list[list[int]]:
 
 
 @dataclass
-class _Consumer:
+class Consumer:
+    """A member of a consumer group."""
+
+    group: str
     id: str
     epoch: int = 0
     owned: dict[Uuid, list[int]] = field(default_factory=dict)
+
+    @property
+    def partitions(self) -> int:
+        """How many it has."""
+        return sum(map(len, self.owned.values()))
+
+    def begin(self) -> None:
+        """It has not come yet."""
+        self.epoch, self.owned = 0, {}
+
+    def heartbeat(self) -> api.ConsumerGroupHeartbeatRequest:
+        kind = api.ConsumerGroupHeartbeatRequest.TopicPartitions
+        request = api.ConsumerGroupHeartbeatRequest(
+            group_id=self.group,
+            member_id=self.id,
+            member_epoch=self.epoch,
+            topic_partitions=[kind(topic_id=at, partitions=some) for at, some in self.owned.items()],
+        )
+        if self.epoch == 0:
+            request.rebalance_timeout_ms = REBALANCE_MS
+            request.subscribed_topic_names = [TOPIC]
+        return request
+
+    def heard(self, answer: Any) -> None:
+        if answer.error_code in _NOT_YET:
+            return
+        assert answer.error_code == ErrorCode.NONE, answer
+        self.epoch = answer.member_epoch
+        if answer.assignment is not None:
+            self.owned = {part.topic_id: list(part.partitions) for part in answer.assignment.topic_partitions}
 
 
 class ConsumerGroup:
@@ -337,42 +370,35 @@ class ConsumerGroup:
         self._crowd = crowd
         self._group = group
         self._partitions = partitions
-        self._members = [_Consumer(f"member-{number:05}") for number in range(len(crowd))]
+        self._members = [Consumer(group, f"member-{number:05}") for number in range(len(crowd))]
 
     def rebalance(self) -> float:
         """All come to an empty group, are given their parts, and leave, which is not counted. Seconds."""
         took = self.settle()
         for one in self._members:
             one.epoch = -1
-        self._crowd.ask([self._heartbeat(one) for one in self._members], CONSUMER_VERSION)
+        self._crowd.ask([one.heartbeat() for one in self._members], CONSUMER_VERSION)
         return took
 
     def settle(self) -> float:
         """All come, and send heartbeats until everything is somebody's. Seconds."""
         for one in self._members:
-            one.epoch, one.owned = 0, {}
+            one.begin()
         began = time.perf_counter()
         rounds = 0
         while True:
             self._beat()
             rounds += 1
-            owned = sum(len(some) for one in self._members for some in one.owned.values())
+            owned = sum(one.partitions for one in self._members)
             if owned == self._partitions and len({one.epoch for one in self._members}) == 1:
                 break
             assert rounds < 200, f"{owned} partitions are owned"
         return time.perf_counter() - began
 
     def _beat(self) -> None:
-        requests = [self._heartbeat(one) for one in self._members]
+        requests = [one.heartbeat() for one in self._members]
         for one, answer in zip(self._members, self._crowd.ask(requests, CONSUMER_VERSION), strict=True):
-            if answer.error_code in _NOT_YET:
-                continue
-            assert answer.error_code == ErrorCode.NONE, answer
-            one.epoch = answer.member_epoch
-            if answer.assignment is not None:
-                one.owned = {
-                    part.topic_id: list(part.partitions) for part in answer.assignment.topic_partitions
-                }
+            one.heard(answer)
 
     def heartbeats(self) -> list[bytes]:
         """Of members that are settled, with nothing to say."""
@@ -385,16 +411,3 @@ class ConsumerGroup:
             )
             for one in self._members
         ]
-
-    def _heartbeat(self, one: _Consumer) -> api.ConsumerGroupHeartbeatRequest:
-        kind = api.ConsumerGroupHeartbeatRequest.TopicPartitions
-        request = api.ConsumerGroupHeartbeatRequest(
-            group_id=self._group,
-            member_id=one.id,
-            member_epoch=one.epoch,
-            topic_partitions=[kind(topic_id=at, partitions=some) for at, some in one.owned.items()],
-        )
-        if one.epoch == 0:
-            request.rebalance_timeout_ms = REBALANCE_MS
-            request.subscribed_topic_names = [TOPIC]
-        return request

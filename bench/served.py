@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
+import gc
 import os
 import pstats
 import tempfile
@@ -25,13 +26,16 @@ from typing import Any, Final
 from bench.broker_nodes import CLUSTER_ID, free_ports
 from bench.broker_wire import HOST, produce_frame
 from bench.group_wire import (
+    CONSUMER_VERSION,
     JOIN_VERSION,
     SYNC_VERSION,
     TOPIC,
     Classic,
+    Consumer,
     assignment,
     ever_further,
     framed,
+    parts_of,
 )
 from quorate.net.conversation import Conversation
 from quorate.net.server import Server
@@ -49,14 +53,21 @@ from quorate.protocol.message import Request
 PARTS_VARIABLE: Final = "QUORATE_BENCH_SERVED_PARTS"
 PROFILE_VARIABLE: Final = "QUORATE_BENCH_SERVED_PROFILE"
 SCALE_VARIABLE: Final = "QUORATE_BENCH_SERVED_SCALE"
-PARTS: Final = ("heartbeats", "commits", "produce")
+PARTS: Final = ("heartbeats", "commits", "produce", "rebalances")
 SCALE: Final = float(os.environ.get(SCALE_VARIABLE, "1"))
 ROUNDS: Final = 5
 PEERS: Final = 50
+PARTITIONS: Final = 1000
+MEMBERS: Final = (100, 500)
+REBALANCES: Final = 8
+LOOKED_THROUGH_AFTER: Final = (5_000, 20, 20)  # for garbage, as in a process of a node
 PROFILED_LINES: Final = 45
 CREATE_VERSION: Final = 7
 SETTINGS: Final = {
     "group.initial.rebalance.delay.ms": "0",
+    "group.max.size": "2000",
+    "group.consumer.max.size": "2000",
+    "group.consumer.assignment.interval.ms": "0",
     "max.connections.per.ip": "5000",
     "quorate.events.publish": "false",
 }
@@ -82,6 +93,8 @@ async def _measured(root: Path) -> list[str]:
     parts = os.environ.get(PARTS_VARIABLE, ",".join(PARTS)).split(",")
     rows: list[str] = []
     async with _node(root) as server:
+        gc.freeze()
+        gc.set_threshold(*LOOKED_THROUGH_AFTER)
         for part in parts:
             rows += await _MEASURES[part](server)
     return rows
@@ -115,8 +128,8 @@ async def _node(root: Path) -> AsyncIterator[Server]:
         peer = Peer(server)
         topic = CreateTopicsRequest.CreatableTopic
         topics = [
-            topic(name=name, num_partitions=PEERS, replication_factor=1, assignments=[], configs=[])
-            for name in (TOPIC, "produced")
+            topic(name=name, num_partitions=number, replication_factor=1, assignments=[], configs=[])
+            for name, number in ((TOPIC, PARTITIONS), ("produced", PEERS))
         ]
         await peer.ask(CreateTopicsRequest(topics=topics, timeout_ms=60_000), CREATE_VERSION)
         await asyncio.sleep(1)  # it has been told of them
@@ -149,6 +162,10 @@ class Peer:
         self.send(framed(request, version))
         while not self.answer:
             await asyncio.sleep(0)
+        return self.decoded(request, version)
+
+    def decoded(self, request: Request, version: int) -> Any:
+        """The last answer."""
         return frame.decode_response(request.__key__, version, bytes(self.answer)[4:])[1]
 
     # As the conversation sees it
@@ -263,4 +280,91 @@ async def _produce(server: Server) -> list[str]:
     return rows
 
 
-_MEASURES: Final = {"heartbeats": _heartbeats, "commits": _commits, "produce": _produce}
+# Rebalances
+
+
+class Meter:
+    """The CPU of the node alone, while members that were asked something wait for their answers."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._profile = cProfile.Profile() if PROFILE_VARIABLE in os.environ else None
+
+    async def ask(self, peers: Sequence[Peer], requests: Sequence[Request], version: int) -> list[Any]:
+        frames = [framed(request, version) for request in requests]
+        began = time.process_time()
+        if self._profile is not None:
+            self._profile.enable()
+        await _round(peers, frames)
+        if self._profile is not None:
+            self._profile.disable()
+        self.seconds += time.process_time() - began
+        return [peer.decoded(one, version) for peer, one in zip(peers, requests, strict=True)]
+
+    def show(self, what: str) -> None:
+        if self._profile is not None:
+            print(what)
+            pstats.Stats(self._profile).sort_stats("tottime").print_stats(PROFILED_LINES)
+
+
+async def _rebalances(server: Server) -> list[str]:
+    rows = []
+    for name, rebalances in (("classic", _classic_rebalances), ("consumer", _consumer_rebalances)):
+        for number in MEMBERS:
+            peers = [Peer(server) for _ in range(number)]
+            await _members(peers, 1, f"{name}-{number}-first")  # so that there is a coordinator
+            meter, best = Meter(), float("inf")
+            async for _ in rebalances(peers, f"{name}-{number}", meter):
+                best = min(best, meter.seconds)
+                meter.seconds = 0.0
+            what = f"a rebalance of {number} members, {name} protocol"
+            meter.show(what)
+            rows.append(f"{what:<70} {best * 1e3:9.1f} ms")
+    return rows
+
+
+async def _classic_rebalances(peers: Sequence[Peer], group: str, meter: Meter) -> AsyncIterator[None]:
+    """All join, each with something new to say, and are given their parts."""
+    members = [Classic(group) for _ in peers]
+    joins = [one.join() for one in members]
+    while not all(one.id for one in members):
+        await asyncio.sleep(0.05)  # its coordinator may be loaded only now
+        for one, answer in zip(members, await Meter().ask(peers, joins, JOIN_VERSION), strict=True):
+            one.id = answer.member_id
+    parts = [assignment(part) for part in parts_of(PARTITIONS, len(peers))]
+    for number in range(REBALANCES):
+        joins = [one.join(str(number).encode()) for one in members]
+        for one, answer in zip(members, await meter.ask(peers, joins, JOIN_VERSION), strict=True):
+            assert answer.error_code == ErrorCode.NONE, answer
+            one.joined(answer)
+        assert number == 0 or len({one.generation for one in members}) == 1, "not all are in one generation"
+        by_member = {one.id: part for one, part in zip(members, parts, strict=True)}
+        syncs = [one.sync(by_member if one.leads else {}) for one in members]
+        answers = await meter.ask(peers, syncs, SYNC_VERSION)
+        assert number == 0 or all(answer.error_code == ErrorCode.NONE for answer in answers)
+        yield
+
+
+async def _consumer_rebalances(peers: Sequence[Peer], group: str, meter: Meter) -> AsyncIterator[None]:
+    """All come to an empty group, are given their parts, and leave, which is not counted."""
+    members = [Consumer(group, f"member-{number:05}") for number in range(len(peers))]
+    uncounted = Meter()
+    for _ in range(REBALANCES):
+        for one in members:
+            one.begin()
+        while sum(one.partitions for one in members) < PARTITIONS or len({one.epoch for one in members}) > 1:
+            beats = [one.heartbeat() for one in members]
+            for one, answer in zip(members, await meter.ask(peers, beats, CONSUMER_VERSION), strict=True):
+                one.heard(answer)
+        yield
+        for one in members:
+            one.epoch = -1
+        await uncounted.ask(peers, [one.heartbeat() for one in members], CONSUMER_VERSION)
+
+
+_MEASURES: Final = {
+    "heartbeats": _heartbeats,
+    "commits": _commits,
+    "produce": _produce,
+    "rebalances": _rebalances,
+}
