@@ -259,17 +259,19 @@ def _join_known(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
         _add(group, joiner, request.member_id, step)
         return
     member = group.members.check(request.member_id, request.group_instance_id)
-    is_same = member.protocols == joiner.protocols
+    protocols = joiner.protocols
+    is_same = member.protocols == protocols
     match group.state:
         case State.PREPARING:
-            _wait_again(group, joiner, member, Trigger.JOINED, step)
+            _wait_again(group, joiner, member, protocols, Trigger.JOINED, step)
         case State.COMPLETING | State.STABLE if is_same and not _leads_again(group, member):
             step.answer(joiner.ticket, joined(group, member))
         case State.COMPLETING:
-            _wait_again(group, joiner, member, Trigger.CHANGED, step)
+            _wait_again(group, joiner, member, protocols, Trigger.CHANGED, step)
         case State.STABLE:
             leads = member.member_id == group.leader
-            _wait_again(group, joiner, member, Trigger.LEADER_REJOINED if leads else Trigger.CHANGED, step)
+            trigger = Trigger.LEADER_REJOINED if leads else Trigger.CHANGED
+            _wait_again(group, joiner, member, protocols, trigger, step)
         case _:
             raise ApiError(ErrorCode.UNKNOWN_MEMBER_ID, "the group is empty")
 
@@ -279,9 +281,11 @@ def _leads_again(group: ClassicGroup, member: Member) -> bool:
     return group.state is State.STABLE and member.member_id == group.leader
 
 
-def _wait_again(group: ClassicGroup, joiner: Joiner, member: Member, trigger: Trigger, step: Step) -> None:
+def _wait_again(
+    group: ClassicGroup, joiner: Joiner, member: Member, protocols: Protocols, trigger: Trigger, step: Step
+) -> None:
     request = joiner.request
-    group.members.update(member, joiner.protocols, joiner.rebalance_timeout_ms, request.session_timeout_ms)
+    group.members.update(member, protocols, joiner.rebalance_timeout_ms, request.session_timeout_ms)
     before = group.members.await_join(member, joiner.waiting)
     if before is not None:
         # It has asked again, so it does not listen for the first answer any more.

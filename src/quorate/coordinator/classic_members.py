@@ -153,11 +153,14 @@ class Members:
         self, member: Member, protocols: Protocols, rebalance_timeout_ms: int, session_timeout_ms: int
     ) -> None:
         """A member says anew what it is."""
-        self._count(member, -1)
+        speaks_others = [name for name, _ in protocols] != [name for name, _ in member.protocols]
+        if speaks_others:
+            self._count(member, -1)
         member.protocols = protocols
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
-        self._count(member, 1)
+        if speaks_others:
+            self._count(member, 1)
 
     # Who waits
 
@@ -204,6 +207,8 @@ class Members:
     def choose_protocol(self) -> str:
         """Of those that all speak, the one that most like best; in a tie the one that was named first."""
         common = {name for name, speakers in self._speakers.items() if speakers == len(self.by_id)}
+        if len(common) == 1:
+            return next(iter(common))  # all must vote for it
         votes: dict[str, int] = {}
         for member in self:
             vote = member.vote(common)

@@ -143,7 +143,7 @@ def _complete(group: ClassicGroup, step: Step) -> None:
             step.answer(waiting.ticket, joined(group, member))
         member.is_new = False
         group.keep_alive(member, step)
-        group.awaited_syncs.add(member.member_id)
+    group.awaited_syncs.update(members.by_id)
     step.set_timer(group.timer(TimerKind.SYNC), members.rebalance_timeout_ms)
 
 

@@ -32,7 +32,7 @@ def topics_of(subscriptions: Iterable[bytes]) -> frozenset[str] | None:
     True
     """
     topics: set[str] = set()
-    for subscription in subscriptions:
+    for subscription in dict.fromkeys(subscriptions):  # members of a group mostly say the same
         if len(subscription) < _VERSION.size or _VERSION.unpack_from(subscription)[0] < 0:
             return None
         try:
