@@ -8,6 +8,7 @@ more often than every ten seconds. What it matched is in the log.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from quorate.coordinator import consumer_records as records
@@ -28,10 +29,13 @@ REFRESH_MIN_INTERVAL_MS: Final = 10_000
 class Noted:
     """What a member's expression leads to."""
 
-    records: list[LogRecord]
+    records: Sequence[LogRecord]
     changed: bool
     matters: bool
     """The group must be assigned anew at once, since it is known what the member now subscribes to."""
+
+
+_NOTHING: Final = Noted((), changed=False, matters=False)
 
 
 def note_expression(
@@ -39,6 +43,8 @@ def note_expression(
 ) -> Noted:
     """Notes the expression that a member brings, if it does, and has expressions looked up if that is due."""
     state, old, new = group.state, member.regex, says.regex
+    if old is None and new is None and not state.regex_counts:
+        return _NOTHING  # most groups have no expressions
     written: list[LogRecord] = []
     matters = False
     used = set(state.regex_counts)

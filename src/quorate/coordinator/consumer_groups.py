@@ -83,6 +83,7 @@ class ConsumerGroups:
         self._rules: tuple[GroupSettings, ConsumerRules] | None = (
             None  # of groups that have none of their own
         )
+        self._usual: Surroundings | None = None  # as they were last
 
     def __iter__(self) -> Iterator[ConsumerGroup]:
         return iter(self._groups.values())
@@ -105,7 +106,7 @@ class ConsumerGroups:
                 return  # a tombstone of something that was compacted away
             group = self._new.pop(key.group_id) if key.group_id in self._new else ConsumerGroup(key.group_id)
             self._groups[key.group_id] = group
-        group.apply(record)
+        group.state.apply(record)
         if record.value is None and key.__class__ is ConsumerGroupMetadataKey:
             del self._groups[key.group_id]
 
@@ -221,7 +222,10 @@ class ConsumerGroups:
         return classic_in_consumer.leave(group, leaving, self._around(group.group_id, step), step)
 
     def _around(self, group_id: str, step: Step) -> Surroundings:
-        return Surroundings(self._topics, self._rules_of(group_id, step.settings))
+        rules, usual = self._rules_of(group_id, step.settings), self._usual
+        if usual is None or usual.rules is not rules or usual.topics is not self._topics:
+            usual = self._usual = Surroundings(self._topics, rules)
+        return usual
 
     def _rules_of(self, group_id: str, settings: GroupSettings) -> ConsumerRules:
         """Groups without a configuration of their own share one answer."""

@@ -72,6 +72,10 @@ class MemberState(IntEnum):
         return cls.UNKNOWN
 
 
+_STATES: Final[Mapping[int, MemberState]] = {state.value: state for state in MemberState}
+"""As they are looked up for each record: a call of the enumeration takes several times as long."""
+
+
 @dataclass(frozen=True, slots=True)
 class ClassicMember:
     """What is known of a member that speaks the classic protocol: the log keeps it with the member."""
@@ -143,12 +147,43 @@ class Member:
             pending_revocation=pending_revocation,
         )
 
+    def saying(
+        self,
+        *,
+        instance_id: str | None,
+        rack_id: str | None,
+        client_id: str,
+        client_host: str,
+        rebalance_timeout_ms: int,
+        topic_names: frozenset[str],
+        topic_regex: str | None,
+        server_assignor: str | None,
+        classic: ClassicMember | None,
+    ) -> Member:
+        """The member after it has said all this of itself, with what it holds. For `replace` see above."""
+        return Member(
+            member_id=self.member_id,
+            epoch=self.epoch,
+            previous_epoch=self.previous_epoch,
+            state=self.state,
+            instance_id=instance_id,
+            rack_id=rack_id,
+            client_id=client_id,
+            client_host=client_host,
+            rebalance_timeout_ms=rebalance_timeout_ms,
+            topic_names=topic_names,
+            topic_regex=topic_regex,
+            server_assignor=server_assignor,
+            classic=classic,
+            assigned=self.assigned,
+            pending_revocation=self.pending_revocation,
+        )
+
 
 def with_metadata(member: Member, value: ConsumerGroupMemberMetadataValue) -> Member:
     """The member after it has said this about itself."""
     classic = value.classic_member_metadata
-    return replace(
-        member,
+    return member.saying(
         instance_id=value.instance_id,
         rack_id=value.rack_id,
         client_id=value.client_id,
@@ -171,7 +206,7 @@ def with_current_assignment(member: Member, value: ConsumerGroupCurrentMemberAss
     return member._holding(
         value.member_epoch,
         value.previous_member_epoch,
-        MemberState(value.state),
+        _STATES.get(value.state, MemberState.UNKNOWN),
         _held(value.assigned_partitions, value.member_epoch),
         _held(value.partitions_pending_revocation, value.member_epoch),
     )

@@ -95,7 +95,8 @@ def _next(member: Member, step: Reconciliation) -> Member:
             if partition in current:
                 continue
             # What the member itself is giving back is in nobody else's hands.
-            if step.owner_of(topic_id, partition) in {None, member.member_id}:
+            owner = step.owner_of(topic_id, partition)
+            if owner is None or owner == member.member_id:
                 add.setdefault(topic_id, {})[partition] = step.target_epoch
             else:
                 waits = True

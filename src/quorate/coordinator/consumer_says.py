@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from quorate.coordinator.consumer_members import Member
 from quorate.coordinator.effects import Caller
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
@@ -13,10 +11,9 @@ __all__ = ["as_it_says", "says_nothing_of_itself"]
 
 def as_it_says(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> Member:
     """The member after what it says about itself; the same, if it says nothing new."""
-    if member.classic is None and says_nothing_of_itself(member, request, caller):
+    if member.classic is None and _says_what_is_known(member, request, caller):
         return member
-    return replace(
-        member,
+    return member.saying(
         instance_id=member.instance_id if request.instance_id is None else request.instance_id,
         rack_id=member.rack_id if request.rack_id is None else request.rack_id,
         client_id=caller.client_id,
@@ -48,4 +45,21 @@ def says_nothing_of_itself(member: Member, request: ConsumerGroupHeartbeatReques
         and request.subscribed_topic_names is None
         and request.subscribed_topic_regex is None
         and request.server_assignor is None
+    )
+
+
+def _says_what_is_known(member: Member, request: ConsumerGroupHeartbeatRequest, caller: Caller) -> bool:
+    """The same of a member that may say again what it has said before, as one that was announced does."""
+    return (
+        member.client_id == caller.client_id
+        and member.client_host == caller.client_host
+        and request.instance_id in {None, member.instance_id}
+        and request.rack_id in {None, member.rack_id}
+        and request.rebalance_timeout_ms in {-1, member.rebalance_timeout_ms}
+        and request.subscribed_topic_regex in {None, member.topic_regex}
+        and request.server_assignor in {None, member.server_assignor}
+        and (
+            request.subscribed_topic_names is None
+            or member.topic_names == frozenset(request.subscribed_topic_names)
+        )
     )

@@ -274,14 +274,11 @@ class ConsumerGroupState:
         self, *, without: Collection[Member] = (), plus: Member | None = None
     ) -> frozenset[str]:
         """The names that anybody subscribes to, were some members gone and one there, in its new form."""
-        gone_names: Counter[str] = Counter()
-        gone_regexes: Counter[str] = Counter()
-        for member in without:
-            gone_names.update(member.topic_names)
-            if member.regex is not None:
-                gone_regexes[member.regex] += 1
-        names = {name for name, count in self.name_counts.items() if count > gone_names[name]}
-        regexes = {regex for regex, count in self.regex_counts.items() if count > gone_regexes[regex]}
+        names, regexes = set(self.name_counts), set(self.regex_counts)
+        if without:
+            names -= _alone(self.name_counts, (name for one in without for name in one.topic_names))
+            going = (one.regex for one in without if one.regex is not None)
+            regexes -= _alone(self.regex_counts, going)
         if plus is not None:
             names |= plus.topic_names
             if plus.regex is not None:
@@ -338,6 +335,11 @@ def _says_the_same(one: Member, other: Member) -> bool:
         and one.server_assignor is other.server_assignor
         and one.classic is other.classic
     )
+
+
+def _alone(counts: Counter[str], going: Iterable[str]) -> set[str]:
+    """What nobody has any more if these go."""
+    return {name for name, number in Counter(going).items() if counts[name] <= number}
 
 
 def _bump(counts: Counter[Counted], name: Counted, change: int) -> None:

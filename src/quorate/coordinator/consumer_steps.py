@@ -12,7 +12,7 @@ from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next
 from quorate.coordinator.consumer_members import Member, Partitions
 from quorate.coordinator.consumer_reconciliation import Reconciliation, reconcile
 from quorate.coordinator.consumer_state import ConsumerGroupState
-from quorate.coordinator.consumer_target import Subscriptions, TargetAssignment, compute_target
+from quorate.coordinator.consumer_target import TargetAssignment, compute_target, subscribed_ids
 from quorate.coordinator.effects import Caller, LogRecord
 from quorate.coordinator.events import MemberFenced
 from quorate.coordinator.step import Step
@@ -60,8 +60,7 @@ def take_steps(
         group.refreshed(epoch)
         if state.has_partition_metadata:
             written.append(records.partition_metadata_tombstone(state.group_id))
-    subscriptions = Subscriptions(state, around.topics)
-    target = _target(group, before, says, epoch, subscriptions, around, step)
+    target = _target(group, before, says, epoch, around, step)
     written += target.records
     subscription_changed = names_changed or regex.changed
     if says.is_reconciled_to(target.epoch) and not subscription_changed:
@@ -71,7 +70,7 @@ def take_steps(
         Reconciliation(
             target_epoch=target.epoch,
             target=target.of_member,
-            subscribed=subscriptions.of(says),
+            subscribed=subscribed_ids(state, says, around.topics),
             owner_of=_owners(state, admitted),
             owned=owned,
             subscription_changed=subscription_changed,
@@ -123,7 +122,6 @@ def _target(
     before: Member | None,
     says: Member,
     epoch: int,
-    subscriptions: Subscriptions,
     around: Surroundings,
     step: Step,
 ) -> TargetAssignment:
@@ -134,9 +132,7 @@ def _target(
     assignor = state.preferred_assignor(rules.assignors[0], without=before, plus=says)
     if assignor not in rules.assignors:
         assignor = rules.assignors[0]  # it was configured away while a member still asks for it
-    target = compute_target(
-        state, says, subscriptions, around.topics, epoch=epoch, assignor=assignor, wall_ms=step.wall_ms
-    )
+    target = compute_target(state, says, around.topics, epoch=epoch, assignor=assignor, wall_ms=step.wall_ms)
     members = len(state.members) + (before is None)
     step.tell(TargetComputed(state.group_id, epoch, assignor, members, len(target.records) - 1))
     return target

@@ -14,7 +14,7 @@ from quorate.coordinator.topics_view import TopicsView
 from quorate.protocol.types import Uuid
 from quorate.values import dataclass
 
-__all__ = ["Subscriptions", "TargetAssignment", "compute_target"]
+__all__ = ["Subscriptions", "TargetAssignment", "compute_target", "subscribed_ids"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,12 @@ class TargetAssignment:
     of_member: Partitions
     """What the member shall have that is being heard."""
     records: list[LogRecord]
+
+
+def subscribed_ids(state: ConsumerGroupState, member: Member, topics: TopicsView) -> frozenset[Uuid]:
+    """The ids of the topics that a member subscribes to: of those that exist."""
+    found = map(topics.by_name, state.topics_of(member))
+    return frozenset([topic.id for topic in found if topic is not None])
 
 
 class Subscriptions:
@@ -38,19 +44,16 @@ class Subscriptions:
         self._known: dict[tuple[frozenset[str], str | None], frozenset[Uuid]] = {}
 
     def of(self, member: Member) -> frozenset[Uuid]:
-        """Those of its topics that exist."""
         key = (member.topic_names, member.regex)
         known = self._known.get(key)
         if known is None:
-            found = map(self._topics.by_name, self._state.topics_of(member))
-            known = self._known[key] = frozenset(topic.id for topic in found if topic is not None)
+            known = self._known[key] = subscribed_ids(self._state, member, self._topics)
         return known
 
 
 def compute_target(
     state: ConsumerGroupState,
     heard: Member,
-    subscriptions: Subscriptions,
     topics: TopicsView,
     *,
     epoch: int,
@@ -61,9 +64,9 @@ def compute_target(
     member, it stands for it in every respect."""
     changed = None
     if assignor == UNIFORM:
-        changed = _reassigned(state, heard, subscriptions, topics)
+        changed = _reassigned(state, heard, topics)
     if changed is None:
-        changed = _assigned(state, heard, subscriptions, topics, assignor)
+        changed = _assigned(state, heard, topics, assignor)
     targets = state.targets
     written = [
         records.target_assignment(state.group_id, member_id, changed[member_id])
@@ -75,9 +78,7 @@ def compute_target(
     return TargetAssignment(epoch, state.target_of(heard) if found is None else found, written)
 
 
-def _reassigned(
-    state: ConsumerGroupState, heard: Member, subscriptions: Subscriptions, topics: TopicsView
-) -> dict[str, Partitions] | None:
+def _reassigned(state: ConsumerGroupState, heard: Member, topics: TopicsView) -> dict[str, Partitions] | None:
     """What changes where all want the same, without looking at each. None if that is not so, or if somebody's
     place is taken."""
     counts = state.subscription_counts
@@ -91,7 +92,7 @@ def _reassigned(
     )
     if same != others or is_return:
         return None
-    topic_ids = subscriptions.of(heard)
+    topic_ids = subscribed_ids(state, heard, topics)
     found = map(topics.by_id, topic_ids)
     sizes = {topic.id: topic.partition_count for topic in found if topic is not None}
     member_ids = state.members.keys() if before is not None else [*state.members, heard.member_id]
@@ -99,9 +100,10 @@ def _reassigned(
 
 
 def _assigned(
-    state: ConsumerGroupState, heard: Member, subscriptions: Subscriptions, topics: TopicsView, assignor: str
+    state: ConsumerGroupState, heard: Member, topics: TopicsView, assignor: str
 ) -> dict[str, Partitions]:
     """The targets of all members."""
+    subscriptions = Subscriptions(state, topics)
     members = dict(state.members)
     replaced = state.static.get(heard.instance_id) if heard.instance_id is not None else None
     if replaced is not None:

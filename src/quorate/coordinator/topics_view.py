@@ -7,12 +7,15 @@ computed from it (its hash) stays with it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from functools import lru_cache
+from typing import Final, Protocol
 
 from quorate.coordinator.xxh3 import xxh3_64
 from quorate.protocol.types import Uuid
 
 __all__ = ["Topic", "Topics", "TopicsView", "metadata_hash"]
+
+_HASHES_MAX: Final = 1_000  # that are remembered
 
 
 class Topic:
@@ -90,7 +93,13 @@ def metadata_hash(names: Iterable[str], topics: TopicsView) -> int:
     """A number that changes when any of the named topics does, appears or is deleted."""
     found = (topic for name in sorted(names) if (topic := topics.by_name(name)) is not None)
     hashed = b"".join((topic.hash & 0xFFFF_FFFF_FFFF_FFFF).to_bytes(8, "little") for topic in found)
-    return xxh3_64(hashed) if hashed else 0
+    return _hash_of_hashes(hashed) if hashed else 0
+
+
+@lru_cache(maxsize=_HASHES_MAX)
+def _hash_of_hashes(hashed: bytes) -> int:
+    """While members come and go, the topics of their group stay what they are."""
+    return xxh3_64(hashed)
 
 
 def _int(value: int) -> bytes:
