@@ -41,6 +41,8 @@ see `migration`.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from quorate.coordinator.classic import ClassicGroup, State
 from quorate.coordinator.consumer_admission import (
     admit_dynamic,
@@ -66,7 +68,6 @@ from quorate.coordinator.migration import release, upgraded
 from quorate.coordinator.step import Step
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.values import dataclass
 
 __all__ = [
     "ConsumerGroup",
@@ -80,8 +81,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Hearing:
+class Hearing(NamedTuple):
     """One heartbeat, with all that is known of who sends it. `new_id` is new in the world."""
 
     ticket: Ticket

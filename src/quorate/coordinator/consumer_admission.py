@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from typing import NamedTuple
 
 from quorate.coordinator.consumer_members import (
     LEAVE_EPOCH,
@@ -28,7 +29,6 @@ from quorate.coordinator.consumer_members import (
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.values import dataclass
 
 __all__ = [
     "Admitted",
@@ -42,8 +42,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Admitted:
+class Admitted(NamedTuple):
     """The member as it was before it was heard. `replaces` is the static member whose place it takes."""
 
     member: Member
@@ -55,8 +54,10 @@ def check_request(request: ConsumerGroupHeartbeatRequest, version: int, assignor
     if version >= 1 or request.member_epoch > 0 or request.member_epoch == LEAVE_EPOCH:
         _check_not_blank(request.member_id, "MemberId")
     _check_not_blank(request.group_id, "GroupId")
-    _check_not_blank(request.instance_id, "InstanceId")
-    _check_not_blank(request.rack_id, "RackId")
+    if request.instance_id is not None:
+        _check_not_blank(request.instance_id, "InstanceId")
+    if request.rack_id is not None:
+        _check_not_blank(request.rack_id, "RackId")
     if request.member_epoch == 0:
         if request.rebalance_timeout_ms == -1:
             raise _invalid("RebalanceTimeoutMs must be provided in first request.")
@@ -163,8 +164,8 @@ def check_epoch(member: Member, epoch: int, owned: Partitions | None) -> None:
     )
 
 
-def _check_not_blank(text: str | None, name: str) -> None:
-    if text is not None and not text.strip():
+def _check_not_blank(text: str, name: str) -> None:
+    if not text.strip():
         raise _invalid(f"{name} can't be empty.")
 
 

@@ -24,18 +24,20 @@ it at once, whatever the target says.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 from quorate.coordinator.consumer_members import NOTHING_HELD, Held, Member, MemberState, Partitions
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Uuid
-from quorate.values import dataclass
 
 __all__ = ["STEPS", "Reconciliation", "reconcile"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reconciliation:
+_NONE_OF_IT: Final[frozenset[int]] = frozenset()
+_NOTHING_OF_IT: Final[Mapping[int, int]] = {}
+
+
+class Reconciliation(NamedTuple):
     """What a step of a member depends on."""
 
     target_epoch: int
@@ -84,13 +86,17 @@ def _next(member: Member, step: Reconciliation) -> Member:
     add: dict[Uuid, dict[int, int]] = {}
     waits = False
     for topic_id in sorted(step.target.keys() | member.assigned.keys()):
-        current = member.assigned.get(topic_id, {})
-        target = step.target.get(topic_id, frozenset()) if topic_id in step.subscribed else frozenset()
-        kept = {partition: epoch for partition, epoch in current.items() if partition in target}
-        if kept:
-            keep[topic_id] = kept
-        if len(kept) < len(current):
+        current = member.assigned.get(topic_id, _NOTHING_OF_IT)
+        target = step.target.get(topic_id, _NONE_OF_IT) if topic_id in step.subscribed else _NONE_OF_IT
+        if current.keys() <= target:
+            if current:
+                keep[topic_id] = current
+        else:
             revoke[topic_id] = {p: epoch for p, epoch in current.items() if p not in target}
+            if kept := {p: epoch for p, epoch in current.items() if p in target}:
+                keep[topic_id] = kept
+        if len(target) == len(current) and topic_id not in revoke:
+            continue  # nothing is to be added: it is one and the same
         for partition in target:
             if partition in current:
                 continue

@@ -13,13 +13,11 @@ for the other members, a sync for the leader's assignment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import field
 from typing import NamedTuple
 
 from quorate.metadata.event import Event
 from quorate.protocol.message import Message
 from quorate.protocol.message import Record as Declared
-from quorate.values import dataclass
 
 __all__ = ["Answer", "Caller", "Effects", "LogRecord", "Moment", "Producer", "Ticket"]
 
@@ -53,18 +51,16 @@ class Producer(NamedTuple):
     epoch: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogRecord:
+class LogRecord(NamedTuple):
     """One record of `__consumer_offsets`; without a value it says that the key is no more. Whoever knows how
     it looks says so: its key and its value, as `log_format.encode` would make them."""
 
     key: Declared
     value: Declared | None
-    encoded: tuple[bytes, bytes] | None = field(default=None, compare=False)
+    encoded: tuple[bytes, bytes] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(NamedTuple):
     """Who is answered, and what."""
 
     ticket: Ticket

@@ -99,7 +99,7 @@ class GroupMembers:
             hosted = self._groups.active(group_id)
             if hosted is not None and group_id:
                 caller = caller_of(context, version)
-                if not self._broker.quotas.request.is_set:
+                if request.topic_partitions is None and not self._broker.quotas.request.is_set:
                     answer = hosted.shard.settled_heartbeat(request, caller, self._broker.now_ms())
                     if answer is not None:
                         return answer
