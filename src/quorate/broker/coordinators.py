@@ -54,9 +54,9 @@ STEPS_MAX: Final = 16
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
 write for so many, and their askers can go on while others are served."""
 ANNOUNCED: Final = 1 / 32
-"""What one counts for that was announced, and is not taken yet: what is decided for all who come together need
-not be taken back when the others come. So 512 of them are taken at once, which holds up the loop for some 30
-ms; with half as many, 500 members of a group cost twice as much."""
+"""What one counts for that was announced, and is not taken yet: what is decided for all who come together is
+not taken back when the others come. So 512 of them are taken at once, which holds up the loop for some 30 ms;
+with half as many, 500 members of a group cost twice as much."""
 LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
 
 

@@ -40,9 +40,9 @@ from quorate.net.file_sending import UnreadableRangeError
 from quorate.net.framing import FrameReader, request_in
 from quorate.net.incoming import Incoming
 from quorate.net.outgoing import Outgoing
-from quorate.net.repetition import Repetitions
-from quorate.net.routes import Answer, NoResponse, RequestContext, RouteTable, Series
-from quorate.net.shortcuts import Said, Shortcut, Undecoded, Usual
+from quorate.net.remembering import Remembered
+from quorate.net.routes import Answer, NoResponse, RequestContext, Series
+from quorate.net.shortcuts import Said, Undecoded, Usual
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
 from quorate.protocol.errors import ApiError, ProtocolError
@@ -89,11 +89,10 @@ class Conversation(asyncio.BufferedProtocol):
         "_muted_until",
         "_next_turn",
         "_out",
-        "_routes",
+        "_remembered",
         "_running",
         "_running_bytes",
         "_server",
-        "_shortcuts",
         "_throttle_time_ms",
         "_transport",
         "_unmute",
@@ -118,8 +117,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._usual: Usual | None = None  # what it is most likely
         self._running_bytes = 0
         self._out = Outgoing(limits, server.counters, loop, self._has_sent, self._cannot_send)
-        self._routes: RouteTable | None = None  # those of the shortcuts
-        self._shortcuts: dict[int, Shortcut] = {}  # by the route ids of what may come again
+        self._remembered = Remembered()  # what may come again
         self._next_turn: asyncio.Handle | None = None
         self._is_writable = True
         self._is_eof = False
@@ -281,10 +279,10 @@ class Conversation(asyncio.BufferedProtocol):
         if self._is_last:
             return
         reader, waiting = self._in.reader, self._in.waiting
-        if self._shortcuts and nbytes >= _KNOWN_BYTES_MIN and self._is_at_rest(reader):
+        if nbytes >= _KNOWN_BYTES_MIN and self._is_at_rest(reader):
             size, route_id = _SIZE_AND_ROUTE_ID.unpack_from(self._server.scratch)
             if (
-                route_id in self._shortcuts
+                self._remembered.knows(route_id)
                 and size == nbytes - _SIZE_BYTES <= self._limits.request_bytes_max
                 and self._serve_known(route_id, nbytes)
             ):
@@ -412,7 +410,7 @@ class Conversation(asyncio.BufferedProtocol):
             return 1
         (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
         routes = self._server.routes
-        if self._shortcuts and (number := self._take_shortcut(route_id, (buffer, begin, end))):
+        if number := self._take_shortcut(route_id, (buffer, begin, end)):
             return number
         served = routes.by_route_id.get(route_id)
         try:
@@ -437,7 +435,9 @@ class Conversation(asyncio.BufferedProtocol):
             requests = self._gathered(route_id, series, header, request)
             if len(requests) > 1:
                 first = self._answer_together(series, requests)
-                self._learn(route_id, header, request, first, (buffer, begin, end))
+                self._remembered.learn(
+                    routes, route_id, self._context, header, request, first, (buffer, begin, end)
+                )
                 return len(requests)
         handler, response_cls = served
         try:
@@ -446,7 +446,10 @@ class Conversation(asyncio.BufferedProtocol):
             self._fail(header, error)
             return 1
         self._take(header, answer, response_cls, end - begin)
-        self._learn(route_id, header, request, answer, (buffer, begin, end))
+        if self._unmute is None:
+            self._remembered.learn(
+                routes, route_id, self._context, header, request, answer, (buffer, begin, end)
+            )
         return 1
 
     def _take(
@@ -469,28 +472,6 @@ class Conversation(asyncio.BufferedProtocol):
         self._running.add_done_callback(self._finished)
 
     # Shortcuts
-
-    def _learn(
-        self, route_id: int, header: RequestHeader, request: Request, answer: object, frame: Undecoded
-    ) -> None:
-        """A request was served the long way."""
-        routes = self._server.routes
-        if (route_id in routes.shortcuts or route_id in routes.repeats) and self._unmute is None:
-            self._shortcut(routes, route_id).learn(self._context, header, request, answer, frame)
-
-    def _shortcut(self, routes: RouteTable, route_id: int) -> Shortcut:
-        """That of a kind; a new one if there is none."""
-        if routes is not self._routes:
-            self._routes = routes
-            self._shortcuts.clear()
-        found = self._shortcuts.get(route_id)
-        if found is None:
-            if route_id in routes.shortcuts:
-                found = routes.shortcuts[route_id]()
-            else:
-                found = Repetitions(routes.by_route_id[route_id][0], routes.repeats[route_id])
-            self._shortcuts[route_id] = found
-        return found
 
     def _is_at_rest(self, reader: FrameReader) -> bool:
         """Whether nothing is on its way, in or out, and nothing is in the way of serving."""
@@ -531,7 +512,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _take_shortcut(self, route_id: int, frame: Undecoded) -> int:
         """Serves a request, and others that wait behind it, if there is a shortcut for them. How many."""
-        if route_id not in self._shortcuts:
+        if not self._remembered.knows(route_id):
             return 0
         waiting = self._in.waiting
         said = self._said(route_id, self._alike(route_id, frame) if waiting else (frame,))
@@ -549,10 +530,8 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _said(self, route_id: int, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
         """What a shortcut says to requests; nothing, if it has failed and the conversation is over."""
-        if self._routes is not self._server.routes:
-            return None
         try:
-            return self._shortcuts[route_id].serve(self._context, frames)
+            return self._remembered.serve(self._server.routes, route_id, self._context, frames)
         except Exception as error:
             header, _ = decode_request_header(*frames[0])
             self._fail(header, error)
@@ -562,6 +541,8 @@ class Conversation(asyncio.BufferedProtocol):
         _, response_cls = self._server.routes.by_route_id[route_id]
         self._usual = said.usual
         self._take(said.header, said.answer, response_cls, frame[2] - frame[1])
+        if self._running is None:
+            self._usual = None
 
     def _alike(self, route_id: int, frame: Undecoded) -> list[Undecoded]:
         """A request, and those of its kind that wait right behind it."""

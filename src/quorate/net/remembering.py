@@ -1,0 +1,57 @@
+"""What one connection remembers of its requests: a shortcut for each kind that it had, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quorate.net.repetition import Repetitions
+from quorate.net.routes import RequestContext, RouteTable
+from quorate.net.shortcuts import Said, Shortcut, Undecoded
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.types import Buffer
+
+__all__ = ["Remembered"]
+
+
+class Remembered:
+    """Shortcuts by route id. They are those of a table of routes, and forgotten with it."""
+
+    __slots__ = ("_routes", "_shortcuts", "knows")
+
+    def __init__(self) -> None:
+        self._routes: RouteTable | None = None
+        self._shortcuts: dict[int, Shortcut] = {}
+        self.knows = self._shortcuts.__contains__  # whether there may be a shortcut for a kind
+
+    def learn(
+        self,
+        routes: RouteTable,
+        route_id: int,
+        context: RequestContext,
+        header: RequestHeader,
+        request: object,
+        answer: object,
+        frame: Undecoded,
+    ) -> None:
+        """A request was served the long way."""
+        if route_id not in routes.shortcuts and route_id not in routes.repeats:
+            return
+        if routes is not self._routes:
+            self._routes = routes
+            self._shortcuts.clear()
+        shortcut = self._shortcuts.get(route_id)
+        if shortcut is None:
+            shortcut = self._shortcuts[route_id] = _new_shortcut(routes, route_id)
+        shortcut.learn(context, header, request, answer, frame)
+
+    def serve(
+        self, routes: RouteTable, route_id: int, context: RequestContext, frames: Sequence[Undecoded]
+    ) -> Sequence[Buffer] | Said | None:
+        """What the shortcut of a kind that is known says to requests: see `Shortcut.serve`."""
+        return self._shortcuts[route_id].serve(context, frames) if routes is self._routes else None
+
+
+def _new_shortcut(routes: RouteTable, route_id: int) -> Shortcut:
+    if route_id in routes.shortcuts:
+        return routes.shortcuts[route_id]()
+    return Repetitions(routes.by_route_id[route_id][0], routes.repeats[route_id])
