@@ -279,11 +279,12 @@ class Conversation(asyncio.BufferedProtocol):
         if self._is_last:
             return
         reader, waiting = self._in.reader, self._in.waiting
-        if nbytes >= _KNOWN_BYTES_MIN and self._is_at_rest(reader):
+        if nbytes >= _KNOWN_BYTES_MIN:
             size, route_id = _SIZE_AND_ROUTE_ID.unpack_from(self._server.scratch)
             if (
                 self._remembered.knows(route_id)
                 and size == nbytes - _SIZE_BYTES <= self._limits.request_bytes_max
+                and self._is_at_rest(reader)
                 and self._serve_known(route_id, nbytes)
             ):
                 return
@@ -410,7 +411,9 @@ class Conversation(asyncio.BufferedProtocol):
             return 1
         (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
         routes = self._server.routes
-        if number := self._take_shortcut(route_id, (buffer, begin, end)):
+        if self._remembered.knows(route_id) and (
+            number := self._take_shortcut(route_id, (buffer, begin, end))
+        ):
             return number
         served = routes.by_route_id.get(route_id)
         try:
@@ -435,9 +438,10 @@ class Conversation(asyncio.BufferedProtocol):
             requests = self._gathered(route_id, series, header, request)
             if len(requests) > 1:
                 first = self._answer_together(series, requests)
-                self._remembered.learn(
-                    routes, route_id, self._context, header, request, first, (buffer, begin, end)
-                )
+                if route_id in routes.shortcuts:
+                    self._remembered.learn(
+                        routes, route_id, self._context, header, request, first, (buffer, begin, end)
+                    )
                 return len(requests)
         handler, response_cls = served
         try:
@@ -446,7 +450,7 @@ class Conversation(asyncio.BufferedProtocol):
             self._fail(header, error)
             return 1
         self._take(header, answer, response_cls, end - begin)
-        if self._unmute is None:
+        if (route_id in routes.shortcuts or route_id in routes.repeats) and self._unmute is None:
             self._remembered.learn(
                 routes, route_id, self._context, header, request, answer, (buffer, begin, end)
             )
@@ -512,8 +516,6 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _take_shortcut(self, route_id: int, frame: Undecoded) -> int:
         """Serves a request, and others that wait behind it, if there is a shortcut for them. How many."""
-        if not self._remembered.knows(route_id):
-            return 0
         waiting = self._in.waiting
         said = self._said(route_id, self._alike(route_id, frame) if waiting else (frame,))
         if said is None:

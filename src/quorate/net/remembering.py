@@ -33,9 +33,7 @@ class Remembered:
         answer: object,
         frame: Undecoded,
     ) -> None:
-        """A request was served the long way."""
-        if route_id not in routes.shortcuts and route_id not in routes.repeats:
-            return
+        """A request was served the long way, of a kind for which `routes` has a shortcut."""
         if routes is not self._routes:
             self._routes = routes
             self._shortcuts.clear()
