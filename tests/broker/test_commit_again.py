@@ -267,7 +267,7 @@ async def test_what_is_refused_later_does_not_change_what_is_said_to_others(tmp_
     frame = commit(("orders", 0, 1))
     await connection.ask(frame)
     partition = serving.groups.of("g").partition
-    monkeypatch.setattr(type(partition), "min_isr", 2)
+    monkeypatch.setattr(partition, "min_isr", 2)
     assert codes(await connection.ask(frame)) == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
     monkeypatch.undo()
     assert codes(await connection.ask(frame)) == [0]

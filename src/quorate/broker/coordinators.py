@@ -28,10 +28,12 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from quorate.broker.coordinators_batches import Held, OpenBatch, encoded_from
 from quorate.broker.coordinators_delivery import Delivery
+from quorate.broker.leadership import Leadership
 from quorate.broker.partition import Partition
 from quorate.coordinator import log_format
 from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Ticket
 from quorate.metadata.event import Event
+from quorate.net.crowding import Crowding
 from quorate.net.eventual import Eventual
 from quorate.protocol.batch import (
     HEADER_BYTES,
@@ -220,6 +222,7 @@ class Hosted(Generic[S]):
         self._waiting: dict[Ticket, tuple[Eventual[Any], Callable[[ErrorCode], Message]]] = {}
         self._delivery = host.delivery
         self._batch: OpenBatch | None = None
+        self._crowding = Crowding()  # of steps that could be written together
         # Who was announced, and will be heard before the batch is written.
         self._announced: deque[tuple[Ticket, Callable[[Ticket, Moment], Effects]]] = deque()
         self._held: deque[Held] = deque()  # in the order of their offsets
@@ -338,10 +341,50 @@ class Hosted(Generic[S]):
                 return refuse(ErrorCode.NOT_COORDINATOR)
             self._announced.append((ticket, step))
             return self._wait_for(ticket, refuse)
+        return self._outcome(ticket, step(ticket, moment), moment, refuse)
+
+    def ask_alone(
+        self, step: Callable[[Ticket, Moment], Effects], refuse: Callable[[ErrorCode], R]
+    ) -> R | Awaitable[R]:
+        """As `ask`, for steps that seldom come together. Where nobody follows, what is written is committed:
+        then there is nothing to wait for, and that is less work than to write it with others."""
+        leading = self.partition.leading
+        if (
+            self._batch is not None
+            or self._crowding.is_expected()
+            or self._held
+            or leading is None
+            or leading.followers
+            or leading.high_watermark < self._applied_end_offset
+        ):
+            return self.ask(step, refuse)
+        host = self._host
+        ticket, moment = next(self._tickets), host.unwritten_since or host.moment()
         effects = step(ticket, moment)
+        records, answers = effects.records, effects.answers
+        is_plain = records and len(answers) == 1 and answers[0].ticket == ticket and not effects.events
+        if not is_plain or effects.producer is not None or self._refusal(leading) is not None:
+            return self._outcome(ticket, effects, moment, refuse)
+        batch = OpenBatch(None, moment)
+        batch.add(effects, encoded_from(0, records))
+        if batch.size_bytes > self.partition.config.max_message_bytes:
+            return self._outcome(ticket, effects, moment, refuse)
+        offset, apply = self._applied_end_offset, self.shard.apply
+        if not self._append(batch):
+            return refuse(ErrorCode.NOT_COORDINATOR)
+        for record in records:
+            apply(record, offset, NO_PRODUCER_ID)
+            offset += 1
+        self._arm()
+        return cast("R", answers[0].response)
+
+    def _outcome(
+        self, ticket: Ticket, effects: Effects, moment: Moment, refuse: Callable[[ErrorCode], R]
+    ) -> R | Awaitable[R]:
+        """Carries out a step that was taken for somebody. The answer, or something to wait for."""
         if not effects.records and not (effects.reads_uncommitted and self._is_behind):
             if effects.events:
-                host.saw(effects.events)
+                self._host.saw(effects.events)
             others = []
             mine: Message | None = None
             for answer in effects.answers:
@@ -355,7 +398,8 @@ class Hosted(Generic[S]):
             return self._wait_for(ticket, refuse) if mine is None else cast("R", mine)
         waiting = self._wait_for(ticket, refuse)
         self._carry_out(effects, moment)
-        self._arm()
+        if self._batch is None:  # with that, it is armed when it is written, which is soon
+            self._arm()
         return waiting
 
     def _is_announced(self, effects: Effects, moment: Moment) -> bool:
@@ -446,32 +490,36 @@ class Hosted(Generic[S]):
     def _write(self, effects: Effects, moment: Moment) -> ErrorCode | None:
         """Applies the records of a step, to be written when this turn of the loop ends; or why not."""
         partition = self.partition
-        leading = partition.leading
-        if leading is None or leading.leader_epoch != self.epoch:
-            return ErrorCode.NOT_LEADER_OR_FOLLOWER
-        if len(leading.isr) < partition.min_isr:
-            return ErrorCode.NOT_ENOUGH_REPLICAS
+        refusal = self._refusal(partition.leading)
+        if refusal is not None:
+            return refusal
         producer, batch, limit_bytes = effects.producer, self._batch, partition.config.max_message_bytes
-        number = 0 if batch is None else len(batch)
-        encoded = encoded_from(number, effects.records)
-        size_bytes = sum(map(len, encoded))
-        if batch is not None and not batch.takes(producer, size_bytes, limit_bytes):
+        records, number = effects.records, 0 if batch is None else batch.count
+        encoded = encoded_from(number, records)
+        if batch is not None and not batch.takes(producer, len(encoded), limit_bytes):
             self._flush()
             if self.state is not State.ACTIVE:
                 return None  # the disk has failed, and everybody was told
-            batch, number, encoded = None, 0, encoded_from(0, effects.records)
-            size_bytes = sum(map(len, encoded))
+            batch, number, encoded = None, 0, encoded_from(0, records)
         if batch is None:
-            if HEADER_BYTES + size_bytes > limit_bytes:
+            if HEADER_BYTES + len(encoded) > limit_bytes:
                 return ErrorCode.MESSAGE_TOO_LARGE
             batch = self._batch = OpenBatch(producer, moment)
             self._host.write_soon(self, moment)
-        batch.add(effects, encoded, size_bytes)
+        batch.add(effects, encoded)
         offset, apply = partition.log.end_offset + number, self.shard.apply
         producer_id = NO_PRODUCER_ID if producer is None else producer.id
-        for record in effects.records:
+        for record in records:
             apply(record, offset, producer_id)
             offset += 1
+        return None
+
+    def _refusal(self, leading: Leadership | None) -> ErrorCode | None:
+        """Why the log would take nothing now."""
+        if leading is None or leading.leader_epoch != self.epoch:
+            return ErrorCode.NOT_LEADER_OR_FOLLOWER
+        if len(leading.isr) < self.partition.min_isr:
+            return ErrorCode.NOT_ENOUGH_REPLICAS
         return None
 
     def write(self) -> None:
@@ -485,18 +533,26 @@ class Hosted(Generic[S]):
         batch, self._batch = self._batch, None
         assert batch is not None
         deadline_ms = batch.moment.now_ms + self._host.commit_timeout_ms
-        self._applied_end_offset = self.partition.log.end_offset + len(batch)
-        self._held.append(Held(self._applied_end_offset - 1, deadline_ms, batch.steps))
+        self._crowding.came(len(batch.steps))
+        last_offset = self.partition.log.end_offset + batch.count - 1
+        self._held.append(Held(last_offset, deadline_ms, batch.steps))
+        if self._append(batch):
+            self._arm()
+
+    def _append(self, batch: OpenBatch) -> bool:
+        """Whether it could be; if not, this is over."""
+        partition = self.partition
+        self._applied_end_offset = partition.log.end_offset + batch.count
         try:
-            self.partition.append_own(batch.build(), self.epoch)
+            partition.append_own(batch.build(), self.epoch)
         except StorageError as error:
-            self._host.offline(self.partition, error)  # which drops us
+            self._host.offline(partition, error)  # which drops us
+            return False
         except ApiError as error:
-            self._host.logger.error("not appended partition=%s reason=%s", self.partition.key, error)
+            self._host.logger.error("not appended partition=%s reason=%s", partition.key, error)
             self.drop()
-        else:
-            if self._held:
-                self._arm()
+            return False
+        return True
 
     # What the partition tells
 

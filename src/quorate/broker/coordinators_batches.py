@@ -20,9 +20,11 @@ __all__ = ["Held", "OpenBatch", "encoded_from"]
 _NOBODY: Final = Producer(NO_PRODUCER_ID, -1)
 
 
-def encoded_from(number: int, records: Sequence[LogRecord]) -> list[bytes]:
+def encoded_from(number: int, records: Sequence[LogRecord]) -> bytes:
     """Records as they stand in a batch, the first of them at a number."""
-    return [encode_plain_record(at, *encode(record)) for at, record in enumerate(records, number)]
+    if len(records) == 1:
+        return encode_plain_record(number, *encode(records[0]))
+    return b"".join([encode_plain_record(at, *encode(record)) for at, record in enumerate(records, number)])
 
 
 class Held(NamedTuple):
@@ -36,27 +38,25 @@ class Held(NamedTuple):
 class OpenBatch:
     """The records of the steps of one turn of the loop. All have the time of the first."""
 
-    __slots__ = ("_sections", "moment", "producer", "size_bytes", "steps")
+    __slots__ = ("_sections", "count", "moment", "producer", "size_bytes", "steps")
 
     def __init__(self, producer: Producer | None, moment: Moment) -> None:
         self.producer = producer
         self.steps: list[Effects] = []
         self.size_bytes = HEADER_BYTES
+        self.count = 0  # of the records
         self._sections: list[bytes] = []
         self.moment = moment
-
-    def __len__(self) -> int:
-        """How many records there are."""
-        return len(self._sections)
 
     def takes(self, producer: Producer | None, size_bytes: int, limit_bytes: int) -> bool:
         """Whether so many bytes more, of this producer, can be part of it."""
         return self.producer == producer and self.size_bytes + size_bytes <= limit_bytes
 
-    def add(self, step: Effects, encoded: Sequence[bytes], size_bytes: int) -> None:
+    def add(self, step: Effects, encoded: bytes) -> None:
         """The records of a step, encoded from the number on that comes next."""
-        self._sections += encoded
-        self.size_bytes += size_bytes
+        self._sections.append(encoded)
+        self.size_bytes += len(encoded)
+        self.count += len(step.records)
         self.steps.append(step)
 
     def build(self) -> bytearray:
@@ -64,7 +64,7 @@ class OpenBatch:
         producer = self.producer or _NOBODY
         return build_encoded(
             b"".join(self._sections),
-            len(self._sections),
+            self.count,
             base_offset=0,
             leader_epoch=-1,
             timestamp=self.moment.wall_ms,

@@ -95,6 +95,8 @@ class Partition:
         self.leader_epoch = -1
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
+        self.min_isr = 0
+        """How many must be in sync: of all replicas, if there are fewer than the topic asks for."""
         self.leading: Leadership | None = None
         self.failure: str | None = None  # why it is offline
         self.watcher: Watcher | None = None
@@ -171,6 +173,7 @@ class Partition:
         self.leader_epoch = state.leader_epoch
         self.partition_epoch = state.partition_epoch
         self.replicas = state.replicas
+        self.min_isr = min(self.config.min_isr, len(self.replicas))
 
     def _resign(self) -> None:
         if self.leading is not None:
@@ -277,7 +280,9 @@ class Partition:
 
     def append_own(self, batch: bytearray, leader_epoch: int) -> Appended:
         """Appends what this broker itself has to say, if it leads at that epoch."""
-        leading = self.leadership()
+        leading = self.leading
+        if leading is None or self.failure is not None:
+            leading = self.leadership()  # which says why not
         if leading.leader_epoch != leader_epoch:
             reason = f"{self.key} is at leader epoch {leading.leader_epoch}, not {leader_epoch}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
@@ -286,10 +291,6 @@ class Partition:
         if not self._advance(leading):
             self._wake()
         return found
-
-    @property
-    def min_isr(self) -> int:
-        return min(self.config.min_isr, len(self.replicas))
 
     def committed(self, last_offset: int) -> ErrorCode | None:
         """How it went with the commit of an offset that was appended here; None if it is still to come."""
@@ -391,6 +392,7 @@ class Partition:
     def configure(self, config: TopicConfig) -> None:
         """The topic has other settings now."""
         self.config = config
+        self.min_isr = min(config.min_isr, len(self.replicas))
         self.log.configure(config.log)
         self._count()
         if self.leading is not None:

@@ -6,7 +6,7 @@ A group is of one of two protocols, or nothing but its offsets; each has its own
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from quorate.coordinator import classic_requests, offsets
@@ -20,6 +20,7 @@ from quorate.coordinator.consumer_describe import (
     check_txn_offset_commit,
 )
 from quorate.coordinator.consumer_groups import ConsumerGroups
+from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.effects import Caller, Ticket
 from quorate.coordinator.events import GroupDeleted
 from quorate.coordinator.group_records import GroupMetadataKey
@@ -32,7 +33,8 @@ from quorate.coordinator.offset_expiry import (
     since_commit,
 )
 from quorate.coordinator.refusals import refuse
-from quorate.coordinator.step import DELETIONS, EXPIRY, Step
+from quorate.coordinator.settings import GroupSettings
+from quorate.coordinator.step import DELETIONS, EXPIRY, Step, Timer
 from quorate.protocol.api.groups import (
     OffsetCommitRequest,
     OffsetDeleteRequest,
@@ -68,18 +70,12 @@ class GroupOffsets:
         else:
             step.answer(ticket, offsets.commit(request, judge, step))
 
-    def commit_again(self, ticket: Ticket, commit: KnownCommit, numbers: Sequence[int], step: Step) -> None:
-        """As `commit` for the whole request, but quicker where all of it is taken."""
-        if self._takes_all(commit, step):
-            step.records = commit.records(numbers, step.wall_ms)
-            step.answer(ticket, commit.response)
-        else:
-            self.commit(ticket, commit.said_with(numbers), commit.caller, step)
-
-    def _takes_all(self, commit: KnownCommit, step: Step) -> bool:
-        """Whether a member commits that may, and nothing is too long."""
+    def takes_all(
+        self, commit: KnownCommit, settings: GroupSettings, deadlines: Deadlines[Timer], now_ms: float
+    ) -> bool:
+        """Whether a member commits that may, and nothing is too long. That it lives is noted then."""
         request = commit.request
-        if 2 * commit.metadata_characters > step.settings.offset_metadata_max_bytes:
+        if 2 * commit.metadata_characters > settings.offset_metadata_max_bytes:
             return False
         epoch, member_id = request.generation_id_or_member_epoch, request.member_id
         consumer = self._consumer.get(request.group_id)
@@ -90,7 +86,7 @@ class GroupOffsets:
                 return False
         classic = self._classic.get(request.group_id)
         return classic is not None and classic.hears(
-            member_id, epoch, request.group_instance_id, step.deadlines, step.now_ms
+            member_id, epoch, request.group_instance_id, deadlines, now_ms
         )
 
     def _commit_judge(self, request: OffsetCommitRequest, caller: Caller, step: Step) -> offsets.Judge | None:

@@ -35,7 +35,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
-from quorate.net.eventual import Pending, pending
+from quorate.net.eventual import Eventual, Pending, pending
 from quorate.net.file_sending import UnreadableRangeError
 from quorate.net.framing import FrameReader, request_in
 from quorate.net.incoming import Incoming
@@ -312,6 +312,7 @@ class Conversation(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._is_eof = self._is_last = True
         self._active_at = self._loop.time()
+        self._flush()
         self._expect_the_end()
         if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
             return False  # TLS has no connections that are half closed
@@ -467,13 +468,17 @@ class Conversation(asyncio.BufferedProtocol):
             if isinstance(answer, (Response, NoResponse)):
                 self._check_and_answer(header, answer)
                 return
-            self._running = pending(answer)
+            running = pending(answer)
         except Exception as error:
             self._fail(header, error)
             return
+        self._wait_for(running, header, size_bytes)
+
+    def _wait_for(self, running: Pending[Answer], header: RequestHeader, size_bytes: int) -> None:
+        self._running = running
         self._running_bytes = size_bytes
         self._header = header
-        self._running.add_done_callback(self._finished)
+        running.add_done_callback(self._finished)
 
     # Shortcuts
 
@@ -502,16 +507,18 @@ class Conversation(asyncio.BufferedProtocol):
         counters = self._counters
         counters.requests += 1
         if isinstance(said, Said):
+            usual = said.usual
+            usual = said.usual
+            if usual is not None and said.answer is usual.answer:
+                self._send_small(usual.with_id(said.header.correlation_id))
+                return True
             self._take_said(route_id, frame, said)
             if self._running is None or nbytes > SLACK_BYTES:
                 self._serve()
-        elif said and self._transport is not None:
-            (answer,) = said
-            counters.responses += 1
-            counters.bytes_sent += len(answer)
-            self._transport.write(answer)
-        if self._running is None and self._server.when_answered is not None:
-            self._server.when_answered()
+            if self._running is None and self._server.when_answered is not None:
+                self._server.when_answered()
+        elif said:
+            self._send_small(said[0])
         return True
 
     def _take_shortcut(self, route_id: int, frame: Undecoded) -> int:
@@ -540,9 +547,12 @@ class Conversation(asyncio.BufferedProtocol):
             return ()
 
     def _take_said(self, route_id: int, frame: Undecoded, said: Said) -> None:
+        self._usual, answer, size_bytes = said.usual, said.answer, frame[2] - frame[1]
+        if isinstance(answer, Eventual):
+            self._wait_for(answer, said.header, size_bytes)
+            return
         _, response_cls = self._server.routes.by_route_id[route_id]
-        self._usual = said.usual
-        self._take(said.header, said.answer, response_cls, frame[2] - frame[1])
+        self._take(said.header, answer, response_cls, size_bytes)
         if self._running is None:
             self._usual = None
 
@@ -604,6 +614,17 @@ class Conversation(asyncio.BufferedProtocol):
         self._running = self._header = self._usual = None
         self._running_bytes = 0
         self._active_at = self._loop.time()
+        if (
+            usual is not None
+            and isinstance(running, Eventual)
+            and running.value is usual.answer
+            and not self._out.size_bytes
+            and self._is_at_rest(self._in.reader)
+            and self._in.is_reading
+            and not self._is_last
+        ):
+            self._write(usual.with_id(header.correlation_id))
+            return
         error = asyncio.CancelledError() if running.cancelled() else running.exception()
         if self._transport is None:
             # Nobody waits for the answer any more, but a handler that broke is still worth a line.
@@ -658,6 +679,30 @@ class Conversation(asyncio.BufferedProtocol):
             self._serve()
 
     # Answers on their way
+
+    def _send_small(self, answer: Buffer) -> None:
+        """Sends an answer that was given at once, with those of other connections if there are some."""
+        server, out = self._server, self._out
+        if out.size_bytes:
+            out.put_encoded((answer,))  # it leaves with what is there
+        elif server.departures.are_expected():
+            out.put_encoded((answer,))
+            server.departures.add(self)
+        else:
+            self._write(answer)
+            if server.when_answered is not None:
+                server.when_answered()
+
+    def depart(self) -> None:
+        """Sends what waited for the answers of other connections."""
+        self._flush()
+
+    def _write(self, answer: Buffer) -> None:
+        """Sends a small answer that nothing stands before."""
+        if self._transport is not None:
+            self._counters.responses += 1
+            self._counters.bytes_sent += len(answer)
+            self._transport.write(answer)
 
     def _flush(self) -> None:
         if self._out.size_bytes:

@@ -40,17 +40,17 @@ class Eventual(Generic[T]):
     here it is: 42
     """
 
-    __slots__ = ("_error", "_is_cancelled", "_is_done", "_listeners", "_value")
+    __slots__ = ("_error", "_is_cancelled", "_is_done", "_listeners", "value")
 
     def __init__(self) -> None:
         self._listeners: list[Callable[[Eventual[T]], object]] = []
-        self._value: T | None = None
+        self.value: T | None = None  # until it is there, or if it never is
         self._error: Exception | None = None
         self._is_done = self._is_cancelled = False
 
     def set_result(self, value: T) -> None:
         assert not self._is_done, "an answer is given once"
-        self._value = value
+        self.value = value
         self._tell()
 
     def set_exception(self, error: Exception) -> None:
@@ -87,7 +87,7 @@ class Eventual(Generic[T]):
             raise asyncio.CancelledError
         if self._error is not None:
             raise self._error
-        return self._value  # type: ignore[return-value]
+        return self.value  # type: ignore[return-value]
 
     def add_done_callback(self, listener: Callable[[Eventual[T]], object], /) -> None:
         """Told in the order in which they came; at once, if it is there."""

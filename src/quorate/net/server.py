@@ -19,6 +19,7 @@ from typing import Any
 
 from quorate.net.budget import Budget
 from quorate.net.conversation import Conversation
+from quorate.net.departures import Departures
 from quorate.net.framing import SpareFrames, scratch_buffer
 from quorate.net.limits import Limits
 from quorate.net.routes import Answer, RouteTable
@@ -81,6 +82,7 @@ class Server:
         self.throttle_time_ms = throttle_time_ms
         self._connection_delay_ms = connection_delay_ms
         self.counters = Counters()
+        self.departures = Departures(when_answered)
         # Where every connection reads into, one read at a time: see `framing`.
         self.scratch = scratch_buffer(self.limits.read_buffer_bytes)
         self.spares = SpareFrames()

@@ -354,11 +354,12 @@ class _MeasuredShortcut:
         said = self._shortcut.serve(context, frames)
         if said is None:
             return None
-        took_ms = (clock() - begun) * 1000
+        ended = clock()
+        took_ms = (ended - begun) * 1000
         waited_ms, times.waited_ms = times.waited_ms, 0.0
         if isinstance(said, Said):
             self._count.requests += 1
-            return self._taken(said, waited_ms, took_ms)
+            return self._taken(said, waited_ms, took_ms, ended)
         self._count.requests += len(said)
         local_ms = took_ms / len(said)
         if waited_ms:
@@ -368,8 +369,8 @@ class _MeasuredShortcut:
             times.at_once.observe(local_ms, len(said))
         return said
 
-    def _taken(self, said: Said, waited_ms: float, local_ms: float) -> Said:
-        parked = self._clock()
+    def _taken(self, said: Said, waited_ms: float, local_ms: float, parked: float) -> Said:
+        """What was said at a time. The answer may have to be waited for."""
 
         def answered(running: Pending[Any]) -> None:
             if not running.cancelled() and running.exception() is None:
@@ -384,7 +385,7 @@ class _MeasuredShortcut:
             return said
         running: Pending[Answer] = pending(said.answer)
         running.add_done_callback(answered)
-        return Said(said.header, cast("Awaitable[Answer]", running), said.usual)
+        return said if running is said.answer else said._replace(answer=cast("Awaitable[Answer]", running))
 
 
 def _name(cls: type[Request]) -> str:

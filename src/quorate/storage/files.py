@@ -267,7 +267,12 @@ class RealFile:
     def append(self, parts: Iterable[Buffer]) -> None:
         given = parts if isinstance(parts, list) else list(parts)
         try:
-            if len(given) <= _WRITE_PARTS_MAX:  # which is nearly always all there is to it
+            if len(given) == 1:  # which is nearly always all there is to it
+                written = os.write(self.descriptor, given[0])
+                self._size += written
+                if written == len(given[0]):
+                    return
+            elif len(given) <= _WRITE_PARTS_MAX:
                 written = os.writev(self.descriptor, given) if given else 0
                 self._size += written
                 if written == sum(map(len, given)):

@@ -25,13 +25,13 @@ __all__ = ["LogFile"]
 class LogFile:
     """One file with one owner, who closes it for good, and readers who hold it open. A `File`."""
 
-    __slots__ = ("_file", "_files", "_is_closed", "_shared", "_size_bytes", "is_used", "path")
+    __slots__ = ("_file", "_files", "_is_closed", "_shared", "is_used", "path", "size_bytes")
 
     def __init__(self, files: Files, path: str, size_bytes: int) -> None:
         self.path = path
         self.is_used = False
         self._files = files
-        self._size_bytes = size_bytes
+        self.size_bytes = size_bytes
         self._file: File | None = None
         self._shared: SharedFile | None = None  # the same, if it is open
         self._is_closed = False
@@ -67,7 +67,7 @@ class LogFile:
         return self._shared is not None and self._shared.readers > 0
 
     def size(self) -> int:
-        return self._size_bytes
+        return self.size_bytes
 
     def read(self, position: int, size: int) -> bytes:
         file = self._file
@@ -84,18 +84,18 @@ class LogFile:
         try:
             file.append(parts)
         finally:
-            self._size_bytes = file.size()
+            self.size_bytes = file.size()
 
     def truncate(self, size: int) -> None:
         file = self._file
         if file is None:
-            if size == self._size_bytes:
+            if size == self.size_bytes:
                 return
             self._files.log_files.has_room()  # or beyond the bound: it may be a write that has to be undone
             file = self._open().file
         self.is_used = True
         file.truncate(size)
-        self._size_bytes = size
+        self.size_bytes = size
 
     async def fsync(self) -> None:
         shared = self.hold()

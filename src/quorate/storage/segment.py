@@ -198,14 +198,14 @@ class Segment:
 
     @property
     def size_bytes(self) -> int:
-        return self._log.size()
+        return self._log.size_bytes
 
     @property
     def summary(self) -> SegmentSummary:
         return SegmentSummary(
             base_offset=self.base_offset,
             next_offset=self.next_offset,
-            size_bytes=self._log.size(),
+            size_bytes=self._log.size_bytes,
             first_timestamp_ms=self._first_timestamp,
             largest_timestamp_ms=self._max_timestamp if self._max_timestamp >= 0 else self._modified_ms,
             created_ms=self._created_ms,
@@ -225,7 +225,7 @@ class Segment:
         """What `must_roll` says of this segment. Mostly it is no, which is found out quickly."""
         config = self._config
         if (
-            self._log.size() + incoming_bytes <= config.segment_bytes
+            self._log.size_bytes + incoming_bytes <= config.segment_bytes
             and last_offset - self.base_offset <= BATCH_SPAN_MAX
             and self._first_timestamp >= 0
             and timestamp_ms - self._first_timestamp <= config.segment_ms
@@ -238,17 +238,16 @@ class Segment:
         """Appends batches, whose headers are given in order. After an OSError nothing has changed; after a
         StorageError, which says that a torn append could not be cut off, nothing is certain."""
         assert not self.is_sealed, f"{self.path} is sealed"
-        log_bytes = self._log.size()
+        log, notice, note_place = self._log, self._notice, self._newest.add
+        position = log_bytes = log.size_bytes
         before = (self.next_offset, self._first_timestamp, self._max_timestamp, self._max_timestamp_offset)
         try:
-            self._log.append(buffers)
-            position = log_bytes
+            log.append(buffers)
             entries: list[OffsetEntry] = []
             for header in headers:
-                self._notice(header, position, entries)
-                self._newest.add(position, self.next_offset - 1)
+                note_place(position, notice(header, position, entries))
                 position += header.size_bytes
-            assert position == self._log.size() <= SEGMENT_BYTES_MAX
+            assert position == log.size_bytes <= SEGMENT_BYTES_MAX
             if entries:
                 self._index(entries)
         except OSError:
@@ -310,7 +309,7 @@ class Segment:
         if found is None:
             return None
         position, header = found
-        size_bytes = self._log.size()
+        size_bytes = self._log.size_bytes
         if header.size_bytes > max(max_bytes, first_batch_bytes_max):
             return memoryview(b"")
         data = self._log.read(position, min(max(max_bytes, header.size_bytes), size_bytes - position))
@@ -362,7 +361,7 @@ class Segment:
     def place_of(self, offset: int) -> Place:
         """Before the first batch that ends at or after an offset; at the end, if none does."""
         if offset >= self.next_offset:
-            return Place(self._log.size(), self.next_offset)
+            return Place(self._log.size_bytes, self.next_offset)
         if offset == self._last_stop.offset:
             return self._last_stop
         found = self._newest.place_of(offset)
@@ -370,7 +369,7 @@ class Segment:
             for position, header in self._headers_from(self._offset_index.look_up(offset).position):
                 if header.last_offset >= offset:
                     return Place(position, header.base_offset)
-        return found or Place(self._log.size(), self.next_offset)
+        return found or Place(self._log.size_bytes, self.next_offset)
 
     def _place_to_cut(self, offset: int) -> Place:
         """Where the batch begins that holds an offset, or a damaged one before it."""
@@ -395,13 +394,13 @@ class Segment:
         for position, header in self._headers_from(self._offset_index.look_up_position(end).position):
             if position + header.size_bytes > end:
                 return Place(position, header.base_offset)
-        return Place(self._log.size(), self.next_offset)
+        return Place(self._log.size_bytes, self.next_offset)
 
     # Opening
 
     def check(self) -> str | None:
         """Takes the indexes as they are, and reads on from their last entries. The reason, if one is bad."""
-        problem = self._offset_index.problem(self._log.size()) or self.transaction_index.problem(
+        problem = self._offset_index.problem(self._log.size_bytes) or self.transaction_index.problem(
             self.base_offset
         )
         if problem is not None:
@@ -471,14 +470,14 @@ class Segment:
         """The first batch that ends at or after an offset."""
         place = self._newest.place_of(offset)
         start = self._offset_index.look_up(offset).position if place is None else place.position
-        for position, header in headers_from(self._log, start, self._log.size()):
+        for position, header in headers_from(self._log, start, self._log.size_bytes):
             if header.last_offset >= offset:
                 return position, header
         return None
 
     def _headers_from(self, position: int) -> Iterator[tuple[int, BatchHeader]]:
         """Batches that are plausible: the header of one that is not is damaged, or an index is."""
-        for found in headers_from(self._log, position, self._log.size()):
+        for found in headers_from(self._log, position, self._log.size_bytes):
             header = found[1]
             if not self.base_offset <= header.base_offset <= header.last_offset < self.next_offset:
                 reason = f"a batch of offsets {header.base_offset} to {header.last_offset}"
@@ -490,9 +489,9 @@ class Segment:
         files = [self._offset_index.file, self._time_index.file]
         return files if transaction_file is None else [*files, transaction_file]
 
-    def _notice(self, header: BatchHeader, position: int, entries: list[OffsetEntry]) -> None:
+    def _notice(self, header: BatchHeader, position: int, entries: list[OffsetEntry]) -> int:
         """Takes notice of a batch at `position` in the log file; if it is to be indexed, adds it to the
-        entries that will be."""
+        entries that will be. Its last offset."""
         base_offset, last_offset_delta, max_timestamp = _noticed(header)
         last_offset = base_offset + last_offset_delta
         if position == 0:
@@ -503,6 +502,7 @@ class Segment:
         if position - (indexed.position if indexed is not None else 0) > self._config.index_interval_bytes:
             entries.append(OffsetEntry(last_offset, position))
         self.next_offset = last_offset + 1
+        return last_offset
 
     def _index(self, entries: Sequence[OffsetEntry]) -> None:
         """One write for all of them. The newest time so far may be that of a batch behind them: it is true
@@ -539,7 +539,7 @@ class Segment:
 
     def _read_tail(self) -> bool:
         """Finds out what the indexes do not say, from their last entry on. Whether they should say more."""
-        size_bytes = self._log.size()
+        size_bytes = self._log.size_bytes
         self.next_offset = self.base_offset
         first = next(walk(self._log, 0, size_bytes), None)
         self._first_timestamp = first[1].max_timestamp if first is not None else NO_TIMESTAMP

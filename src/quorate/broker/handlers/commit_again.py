@@ -31,7 +31,8 @@ FORM_BYTES_MAX: Final = 4096
 """Of a request that is remembered."""
 
 _NO_RETENTION: Final = -1
-_ID: Final = slice(4, 8)  # where a request has its correlation id, behind its key and its version
+_ID: Final = Struct(">i")
+_ID_AT: Final = 4  # where a request has its correlation id, behind its key and its version
 _FORM_AT: Final = 8
 _SIZE_BYTES: Final = 4
 _OFFSET_BYTES: Final = 8
@@ -43,7 +44,7 @@ IsKnown = Callable[[RequestContext, Sequence[OffsetCommitRequest.Topic], int], b
 class _Form:
     """What commits have in common."""
 
-    __slots__ = ("_has_epochs", "_mask", "_numbers", "_rest", "commit", "header", "usual")
+    __slots__ = ("_has_epochs", "_mask", "_numbers", "_rest", "commit", "header", "refuse", "usual")
 
     def __init__(
         self, header: RequestHeader, commit: KnownCommit, holes: Sequence[slice], body: bytes
@@ -52,6 +53,7 @@ class _Form:
         are in it."""
         self.header = header
         self.commit = commit
+        self.refuse = partial(refuse, commit.request, header.request_api_version)
         mask = bytearray(b"\xff" * len(body))
         places, end = [">"], 0
         for hole in holes:
@@ -62,18 +64,16 @@ class _Form:
         self._has_epochs = holes[0].stop - holes[0].start == _NUMBERS_BYTES
         self._numbers = Struct("".join(places))
         self._mask = int.from_bytes(mask, "big")
-        self._rest = self._without_numbers(body)
+        self._rest = int.from_bytes(body, "big") & self._mask
         response = commit.response
         self.usual = Usual(response, encode_response(response, header.request_api_version, 0))
 
-    def _without_numbers(self, body: bytes) -> int:
-        return int.from_bytes(body, "big") & self._mask
-
-    def numbers_in(self, body: bytes) -> Sequence[int] | None:
+    def numbers_in(self, frame: Undecoded) -> Sequence[int] | None:
         """The numbers of a request of the same size; None if it differs in more than these."""
-        if self._without_numbers(body) != self._rest:
+        buffer, begin, end = frame
+        if int.from_bytes(buffer[begin + _FORM_AT : end], "big") & self._mask != self._rest:
             return None
-        found = self._numbers.unpack_from(body)
+        found = self._numbers.unpack_from(buffer, begin + _FORM_AT)
         return found if self._has_epochs else [number for offset in found for number in (offset, -1)]
 
 
@@ -106,7 +106,7 @@ class CommitsAgain:
     def learn(
         self, context: RequestContext, header: RequestHeader, request: Any, _answer: object, frame: Undecoded
     ) -> None:
-        buffer, begin, end = frame
+        _, begin, end = frame
         if (
             end - begin > FORM_BYTES_MAX
             or request.retention_time_ms != _NO_RETENTION
@@ -114,7 +114,7 @@ class CommitsAgain:
         ):
             return
         form = _form_of(context, header, request)
-        if form is not None and form.numbers_in(bytes(buffer[begin + _FORM_AT : end])) is not None:
+        if form is not None and form.numbers_in(frame) is not None:
             if len(self._forms) >= FORMS_MAX:
                 del self._forms[next(iter(self._forms))]
             self._forms[end - begin] = form
@@ -124,24 +124,20 @@ class CommitsAgain:
         form, broker = self._forms.get(end - begin), self._broker
         if form is None or broker.quotas.request.is_set:
             return None
-        numbers = form.numbers_in(bytes(buffer[begin + _FORM_AT : end]))
+        numbers = form.numbers_in(frames[0])
         if numbers is None:
             return None
         commit, header = form.commit, form.header
-        request, version = commit.request, header.request_api_version
+        request = commit.request
         group_id = request.group_id
         if not (
             broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id)
-            and self._is_known(context, request.topics, version)
+            and self._is_known(context, request.topics, header.request_api_version)
         ):
             return None
         hosted = self._groups.active(group_id)
         if hosted is None:
             return None
-        header.correlation_id = int.from_bytes(
-            buffer[begin + _ID.start : begin + _ID.stop], "big", signed=True
-        )
-        answer = hosted.ask(
-            partial(hosted.shard.offset_commit_again, commit, numbers), partial(refuse, request, version)
-        )
+        (header.correlation_id,) = _ID.unpack_from(buffer, begin + _ID_AT)
+        answer = hosted.ask_alone(partial(hosted.shard.offset_commit_again, commit, numbers), form.refuse)
         return Said(header, answer, form.usual)

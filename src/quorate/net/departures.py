@@ -1,0 +1,64 @@
+"""Small answers of several connections leave together.
+
+An answer that is sent wakes the client that waits for it, and that costs the sender more than to make it. If it
+is one client that has many connections, as a program with many consumers, it has to be woken only once. So if
+requests of several connections come in one turn of the loop, their answers leave when it ends, or when there
+are so many; where they come one by one, each leaves at once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from quorate.net.crowding import Crowding
+
+__all__ = ["TOGETHER_MAX", "Departures"]
+
+TOGETHER_MAX: Final = 16
+"""With so many answers they leave even if the turn goes on: who gets them can go on while others are served."""
+
+
+class Departing(Protocol):
+    """Whoever has an answer that is to leave."""
+
+    def depart(self) -> None:
+        """Sends what there is, if it has not left meanwhile."""
+        ...
+
+
+class Departures:
+    """Those of one listener. `when_left` is called when some have left."""
+
+    __slots__ = ("_crowding", "_held", "_is_awaited", "_when_left", "are_expected")
+
+    def __init__(self, when_left: Callable[[], None] | None) -> None:
+        self._when_left = when_left
+        self._crowding = Crowding()
+        self._held: list[Departing] = []
+        self._is_awaited = False  # the end of the turn
+        self.are_expected = self._crowding.is_expected
+        """Whether an answer should wait for others: then it has to be added."""
+
+    def add(self, departing: Departing) -> None:
+        """Whose answer leaves with others. It is told when."""
+        self._held.append(departing)
+        if len(self._held) >= TOGETHER_MAX:
+            self._leave()
+        elif not self._is_awaited:
+            self._is_awaited = True
+            asyncio.get_running_loop().call_soon(self._end_turn)
+
+    def _end_turn(self) -> None:
+        self._is_awaited = False
+        if self._held:
+            self._leave()
+
+    def _leave(self) -> None:
+        held, self._held = self._held, []
+        self._crowding.came(len(held))
+        for one in held:
+            one.depart()
+        if self._when_left is not None:
+            self._when_left()
