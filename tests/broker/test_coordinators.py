@@ -7,7 +7,8 @@ from math import inf
 import pytest
 
 from broker.serving import Serving, in_loop
-from quorate.broker.coordinators import ANNOUNCED, STEPS_MAX, Coordinators
+from quorate.broker.coordinators import STEPS_MAX, Coordinators
+from quorate.broker.coordinators_gathering import QUIET_S, TOGETHER_MAX
 from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from quorate.protocol.api.groups import HeartbeatResponse
@@ -430,7 +431,7 @@ def announcing(number):
 
 
 @in_loop
-async def test_who_is_announced_is_heard_when_the_turn_ends(hosting):
+async def test_who_is_announced_is_heard_a_moment_later(hosting):
     hosted = await hosting.lead()
     heard = []
 
@@ -443,18 +444,28 @@ async def test_who_is_announced_is_heard_when_the_turn_ends(hosting):
     assert [(await one).error_code for one in waits] == [ErrorCode.NONE] * 2
     assert heard == [3, 103]
     data = hosted.partition.log.read(0, 1 << 20)
-    assert [header.record_count for header in batches(data)] == [4]
+    assert [header.record_count for header in batches(data)] == [2, 2]
 
 
 @in_loop
 async def test_many_who_are_announced_are_heard_before_the_turn_ends(hosting):
     hosted = await hosting.lead()
-    number = int(STEPS_MAX / ANNOUNCED)
-    waits = [hosted.ask(hosted.shard.add(0), answer, announcing(1)) for _ in range(number)]
+    waits = [hosted.ask(hosted.shard.add(0), answer, announcing(1)) for _ in range(TOGETHER_MAX)]
     assert not any(one.done() for one in waits)
     hosted.ask(hosted.shard.add(0), answer)
     assert all(one.done() for one in waits)
-    assert hosted.shard.sum == number
+    assert hosted.shard.sum == TOGETHER_MAX
+
+
+@in_loop
+async def test_others_are_heard_while_they_wait(hosting):
+    hosted = await hosting.lead()
+    waiting = hosted.ask(hosted.shard.add(10), answer, announcing(1))
+    assert await hosting.ask(hosted, hosted.shard.add(100)) == ErrorCode.NONE
+    assert not waiting.done()
+    assert hosted.shard.sum == 101
+    assert (await waiting).error_code == ErrorCode.NONE
+    assert hosted.shard.sum == 111
 
 
 @in_loop
@@ -488,4 +499,6 @@ async def test_leadership_that_is_lost_before_they_are_heard(hosting):
     waiting = hosted.ask(hosted.shard.add(5), answer, announcing(1))
     hosted.drop()
     assert (await waiting).error_code == ErrorCode.NOT_COORDINATOR
+    await asyncio.sleep(2 * QUIET_S)
+    assert hosted.shard.sum == 1
     assert hosted.shard.sum == 1

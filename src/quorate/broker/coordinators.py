@@ -9,10 +9,10 @@ told to look elsewhere.
             -> FAILED -> gone
 
 The records of a step are applied at once and written with those of other steps, all that came in one turn of
-the loop in one batch. Some are only announced at first, and taken at the end of the turn, where there is less
-to decide for all who came than for each. What could refuse records is asked before: whether we lead at this
-epoch, whether enough are in sync, whether they fit. Then only the disk can fail, and that ends the
-leadership, and the state too.
+the loop in one batch. Some are only announced at first, and taken a moment later (`coordinators_gathering`),
+where there is less to decide for all who came than for each. What could refuse records is asked before:
+whether we lead at this epoch, whether enough are in sync, whether they fit. Then only the disk can fail, and
+that ends the leadership, and the state too.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from quorate.broker.coordinators_batches import Held, OpenBatch, encoded_from
 from quorate.broker.coordinators_delivery import Delivery
+from quorate.broker.coordinators_gathering import Gathering
 from quorate.broker.leadership import Leadership
 from quorate.broker.partition import Partition
 from quorate.coordinator import log_format
@@ -55,10 +56,6 @@ __all__ = ["Coordinators", "LoadCounts", "Shard"]
 STEPS_MAX: Final = 16
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
 write for so many, and their askers can go on while others are served."""
-ANNOUNCED: Final = 1 / 32
-"""What one counts for that was announced, and is not taken yet: what is decided for all who come together is
-not taken back when the others come. So 512 of them are taken at once, which holds up the loop for some 30 ms;
-with half as many, 500 members of a group cost twice as much."""
 LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
 
 
@@ -123,7 +120,8 @@ class Coordinators(Generic[S]):
         self.when_loaded = when_loaded
         self.loads = LoadCounts()
         self.delivery = Delivery()
-        self.unwritten_steps = 0.0
+        self.gathering = Gathering()
+        self.unwritten_steps = 0
         self.unwritten_since: Moment | None = None  # which is that of all steps of a turn
         self._unwritten: deque[Hosted[S]] = deque()  # those who have taken them
         self._will_write = False
@@ -186,7 +184,7 @@ class Coordinators(Generic[S]):
             while self._unwritten:
                 self._unwritten.popleft().write()
         finally:
-            self.unwritten_steps, self.unwritten_since = 0.0, None
+            self.unwritten_steps, self.unwritten_since = 0, None
             if self._unwritten:  # one of them has a bug, and the others do not suffer from it
                 self._write_soon()
             self.delivery.now()
@@ -223,7 +221,7 @@ class Hosted(Generic[S]):
         self._delivery = host.delivery
         self._batch: OpenBatch | None = None
         self._crowding = Crowding()  # of steps that could be written together
-        # Who was announced, and will be heard before the batch is written.
+        # Who was announced, and is still to be heard.
         self._announced: deque[tuple[Ticket, Callable[[Ticket, Moment], Effects]]] = deque()
         self._held: deque[Held] = deque()  # in the order of their offsets
         self._applied_end_offset = 0
@@ -327,10 +325,13 @@ class Hosted(Generic[S]):
         announce: Callable[[Moment], Effects] | None = None,
     ) -> R | Awaitable[R]:
         """Takes a step for somebody. The answer, or something to wait for; `refuse` makes the answer of those
-        who still wait when it is over. If `announce` has records, they are taken, and the step itself is not
-        taken before the turn of the loop ends."""
+        who still wait when it is over. If `announce` has records, they are taken, and the step itself a
+        moment later."""
         host = self._host
-        if host.unwritten_steps >= STEPS_MAX and not self._delivery.is_under_way:
+        is_full = host.gathering.is_full
+        if (is_full or host.unwritten_steps >= STEPS_MAX) and not self._delivery.is_under_way:
+            if is_full:
+                host.gathering.end()
             host.write()
             if self.state is not State.ACTIVE:
                 return refuse(ErrorCode.NOT_COORDINATOR)
@@ -340,6 +341,7 @@ class Hosted(Generic[S]):
             if self.state is not State.ACTIVE:
                 return refuse(ErrorCode.NOT_COORDINATOR)
             self._announced.append((ticket, step))
+            host.gathering.add(self)
             return self._wait_for(ticket, refuse)
         return self._outcome(ticket, step(ticket, moment), moment, refuse)
 
@@ -406,11 +408,10 @@ class Hosted(Generic[S]):
         """Whether there was something to announce, and it could be."""
         if not effects.records or self._write(effects, moment) is not None:
             return False
-        self._host.unwritten_steps += ANNOUNCED
         self._host.saw(effects.events)
         return True
 
-    def _hear_announced(self) -> None:
+    def hear(self) -> None:
         """Takes the steps of those who were announced. One that fails is that of one asker alone."""
         moment = self._host.moment()
         while self._announced and self.state is State.ACTIVE:
@@ -524,8 +525,6 @@ class Hosted(Generic[S]):
 
     def write(self) -> None:
         """Writes what has been decided and not been written."""
-        if self._announced:
-            self._hear_announced()
         if self._batch is not None:
             self._flush()
 

@@ -1,9 +1,9 @@
 """Small answers of several connections leave together.
 
-An answer that is sent wakes the client that waits for it, and that costs the sender more than to make it. If it
-is one client that has many connections, as a program with many consumers, it has to be woken only once. So if
-requests of several connections come in one turn of the loop, their answers leave when it ends, or when there
-are so many; where they come one by one, each leaves at once.
+An answer that is sent wakes the client that waits for it, and that costs the sender more than to make it. If
+it is one client that has many connections, as a program with many consumers, it has to be woken only once. So
+if requests of several connections come in one turn of the loop, their answers leave when it ends, or when
+there are so many; where they come one by one, each leaves at once.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from quorate.net.crowding import Crowding
 __all__ = ["TOGETHER_MAX", "Departures"]
 
 TOGETHER_MAX: Final = 16
-"""With so many answers they leave even if the turn goes on: who gets them can go on while others are served."""
+"""With so many answers they leave even if the turn goes on: who gets them can go on while others are
+served."""
 
 
 class Departing(Protocol):

@@ -369,23 +369,29 @@ class _MeasuredShortcut:
             times.at_once.observe(local_ms, len(said))
         return said
 
-    def _taken(self, said: Said, waited_ms: float, local_ms: float, parked: float) -> Said:
+    def _taken(self, said: Said, waited_ms: float, local_ms: float, ended: float) -> Said:
         """What was said at a time. The answer may have to be waited for."""
-
-        def answered(running: Pending[Any]) -> None:
-            if not running.cancelled() and running.exception() is None:
-                self._times.observe(waited_ms, local_ms, (self._clock() - parked) * 1000)
-                if self._note is not None:
-                    self._note(said.header, None, running.result())
-
         if isinstance(said.answer, (Response, NoResponse)):
             self._times.observe(waited_ms, local_ms, 0.0)
             if self._note is not None:
                 self._note(said.header, None, said.answer)
             return said
         running: Pending[Answer] = pending(said.answer)
-        running.add_done_callback(answered)
-        return said if running is said.answer else said._replace(answer=cast("Awaitable[Answer]", running))
+        running.add_done_callback(partial(self._answered, said.header, waited_ms, local_ms, ended))
+        return Said(said.header, cast("Awaitable[Answer]", running), said.usual)
+
+    def _answered(
+        self,
+        header: RequestHeader,
+        waited_ms: float,
+        local_ms: float,
+        parked: float,
+        running: Pending[Answer],
+    ) -> None:
+        if not running.cancelled() and running.exception() is None:
+            self._times.observe(waited_ms, local_ms, (self._clock() - parked) * 1000)
+            if self._note is not None:
+                self._note(header, None, running.result())
 
 
 def _name(cls: type[Request]) -> str:

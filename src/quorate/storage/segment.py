@@ -493,7 +493,7 @@ class Segment:
         """Takes notice of a batch at `position` in the log file; if it is to be indexed, adds it to the
         entries that will be. Its last offset."""
         base_offset, last_offset_delta, max_timestamp = _noticed(header)
-        last_offset = base_offset + last_offset_delta
+        last_offset: int = base_offset + last_offset_delta
         if position == 0:
             self._first_timestamp = max_timestamp
         if max_timestamp > self._max_timestamp:
