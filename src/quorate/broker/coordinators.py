@@ -53,7 +53,7 @@ from quorate.values import dataclass, plain_members
 
 __all__ = ["Coordinators", "LoadCounts", "Shard"]
 
-STEPS_MAX: Final = 16
+STEPS_MAX: Final = 32
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
 write for so many, and their askers can go on while others are served."""
 LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop

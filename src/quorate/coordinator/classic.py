@@ -275,7 +275,8 @@ class ClassicGroup:
 
     def keep_alive(self, member: Member, step: Step) -> None:
         """A member was heard of."""
-        step.set_timer(self.session(member.member_id), member.session_timeout_ms)
+        timer = Timer(TimerKind.SESSION, self.group_id, member.member_id)
+        step.deadlines.set(timer, step.now_ms + member.session_timeout_ms)
 
     def hears(
         self,

@@ -20,7 +20,7 @@ otherwise leave a dead member behind each time.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Final
+from typing import Final, NamedTuple
 
 from quorate.coordinator.classic import Cause, ClassicGroup, State, Trigger
 from quorate.coordinator.classic_answers import join_refused, joined
@@ -37,7 +37,6 @@ from quorate.coordinator.events import MemberFenced, MemberRefused
 from quorate.coordinator.step import REASON_MAX, Step
 from quorate.protocol.api.groups import JoinGroupRequest
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.values import dataclass
 
 __all__ = ["Joiner", "join"]
 
@@ -46,8 +45,7 @@ _SKIPS_ASSIGNMENT: Final = 9
 _NEEDS_KNOWN_ID: Final = 4
 
 
-@dataclass(frozen=True, slots=True)
-class Joiner:
+class Joiner(NamedTuple):
     """One request to join, with all that is known of who asks. `new_id` is new in the world, for one that has
     none."""
 
@@ -119,7 +117,7 @@ def _check_size(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
     member = members.get(joiner.request.member_id)
     if group.state is State.PREPARING:
         fits = members.joining < limit or (member is not None and member.joining is not None)
-    elif group.state in {State.COMPLETING, State.STABLE}:
+    elif group.state is State.COMPLETING or group.state is State.STABLE:
         fits = member is not None or len(members) < limit
     else:
         fits = True
@@ -135,13 +133,15 @@ def _check_size(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
 
 def _check_protocols(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
     request = joiner.request
-    names = [protocol.name for protocol in request.protocols]
+    names, size_bytes = [], 0
+    for protocol in request.protocols:
+        names.append(protocol.name)
+        size_bytes += len(protocol.name) + len(protocol.metadata)
     if not group.speaks(request.protocol_type, names):
         raise ApiError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"protocol type {request.protocol_type!r} with {names} has nothing in common with the group",
         )
-    size_bytes = sum(len(protocol.metadata) for protocol in request.protocols) + sum(map(len, names))
     if size_bytes > step.settings.member_metadata_max_bytes:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes of metadata are too many")
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import field
-from typing import Final
+from typing import Final, NamedTuple
 
 from quorate.coordinator.effects import Ticket
 from quorate.protocol.errors import ApiError, ErrorCode
@@ -29,8 +29,7 @@ Protocols = Sequence[tuple[str, bytes]]
 """Names and what the member says about itself, the best liked one first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Waiting:
+class Waiting(NamedTuple):
     """A request that is not answered yet."""
 
     ticket: Ticket

@@ -60,28 +60,21 @@ class Step:
         "answers",
         "deadlines",
         "events",
-        "moment",
+        "now_ms",
         "records",
         "settings",
+        "wall_ms",
     )
 
     def __init__(self, settings: GroupSettings, deadlines: Deadlines[Timer], moment: Moment) -> None:
         self.settings = settings
         self.deadlines = deadlines
-        self.moment = moment
+        self.now_ms, self.wall_ms = moment
         self.records: list[LogRecord] = []
         self.answers: list[Answer] = []
         self.events: list[Event] = []
         self._reads_uncommitted = False
         self._producer: Producer | None = None
-
-    @property
-    def now_ms(self) -> float:
-        return self.moment.now_ms
-
-    @property
-    def wall_ms(self) -> int:
-        return self.moment.wall_ms
 
     def write(self, key: Declared, value: Declared | None) -> None:
         self.records.append(LogRecord(key, value))

@@ -16,7 +16,7 @@ from quorate.net.crowding import Crowding
 
 __all__ = ["TOGETHER_MAX", "Departures"]
 
-TOGETHER_MAX: Final = 16
+TOGETHER_MAX: Final = 32
 """With so many answers they leave even if the turn goes on: who gets them can go on while others are
 served."""
 
