@@ -328,10 +328,10 @@ class Hosted(Generic[S]):
         who still wait when it is over. If `announce` has records, they are taken, and the step itself a
         moment later."""
         host = self._host
-        is_full = host.gathering.is_full
-        if (is_full or host.unwritten_steps >= STEPS_MAX) and not self._delivery.is_under_way:
-            if is_full:
-                host.gathering.end()
+        gathering = host.gathering
+        if (host.unwritten_steps >= STEPS_MAX or gathering.is_full) and not self._delivery.is_under_way:
+            if gathering.is_full:
+                gathering.end()
             host.write()
             if self.state is not State.ACTIVE:
                 return refuse(ErrorCode.NOT_COORDINATOR)
@@ -341,7 +341,7 @@ class Hosted(Generic[S]):
             if self.state is not State.ACTIVE:
                 return refuse(ErrorCode.NOT_COORDINATOR)
             self._announced.append((ticket, step))
-            host.gathering.add(self)
+            gathering.add(self)
             return self._wait_for(ticket, refuse)
         return self._outcome(ticket, step(ticket, moment), moment, refuse)
 
@@ -387,15 +387,16 @@ class Hosted(Generic[S]):
         if not effects.records and not (effects.reads_uncommitted and self._is_behind):
             if effects.events:
                 self._host.saw(effects.events)
-            others = []
             mine: Message | None = None
-            for answer in effects.answers:
-                if answer.ticket == ticket:
-                    mine = answer.response
-                else:
-                    others.append(answer)
-            if others:
-                self._answer(others)
+            if effects.answers:
+                others = []
+                for answer in effects.answers:
+                    if answer.ticket == ticket:
+                        mine = answer.response
+                    else:
+                        others.append(answer)
+                if others:
+                    self._answer(others)
             self._arm()
             return self._wait_for(ticket, refuse) if mine is None else cast("R", mine)
         waiting = self._wait_for(ticket, refuse)

@@ -30,21 +30,19 @@ class Hearing(Protocol):
 class Gathering:
     """Who was announced to the coordinators of a broker, and not heard yet."""
 
-    __slots__ = ("_hearing", "_looks", "_number", "_seen", "_timer")
+    __slots__ = ("_hearing", "_looks", "_number", "_seen", "_timer", "is_full")
 
     def __init__(self) -> None:
         self._hearing: dict[Hearing, None] = {}
         self._number = self._seen = self._looks = 0
         self._timer: asyncio.TimerHandle | None = None
-
-    @property
-    def is_full(self) -> bool:
-        return self._number >= TOGETHER_MAX
+        self.is_full = False
 
     def add(self, hearing: Hearing) -> None:
         """One was announced."""
         self._hearing[hearing] = None
         self._number += 1
+        self.is_full = self._number >= TOGETHER_MAX
         if self._timer is None:
             self._look_later()
 
@@ -54,7 +52,7 @@ class Gathering:
             self._timer.cancel()
             self._timer = None
         hearing, self._hearing = self._hearing, {}
-        self._number = self._looks = 0
+        self._number, self._looks, self.is_full = 0, 0, False
         for one in hearing:
             one.hear()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Final
@@ -47,15 +48,23 @@ class Groups:
         self.topics = GroupTopics(broker.image)
         self.shards: Coordinators[GroupShard] = Coordinators(
             self._make_shard,
-            lambda: Moment(broker.now_ms(), broker.wall_ms()),
+            self._now,
             commit_timeout_ms=settings.offsets_commit_timeout_ms,
             offline=broker.replicas.offline,
             saw=saw,
             logger=logging.getLogger(f"quorate.groups.{settings.broker_id}"),
             when_loaded=self._catch_up,
         )
+        self._moment = Moment(-math.inf, 0)
         self._recent: dict[str, Hosted[GroupShard]] = {}  # who coordinates groups that were asked for
         self._known: dict[str, int] = {}  # hashes of groups, which are asked for again and again
+
+    def _now(self) -> Moment:
+        """The same for all of one turn of the loop, if that looks at its clock only once, as uvloop does."""
+        now_ms = self._broker.now_ms()
+        if now_ms != self._moment.now_ms:
+            self._moment = Moment(now_ms, self._broker.wall_ms())
+        return self._moment
 
     def _make_shard(self) -> GroupShard:
         random = self._broker.random

@@ -281,12 +281,9 @@ class Conversation(asyncio.BufferedProtocol):
         reader, waiting = self._in.reader, self._in.waiting
         if nbytes >= _KNOWN_BYTES_MIN:
             size, route_id = _SIZE_AND_ROUTE_ID.unpack_from(self._server.scratch)
-            if (
-                self._remembered.knows(route_id)
-                and size == nbytes - _SIZE_BYTES <= self._limits.request_bytes_max
-                and self._is_at_rest(reader)
-                and self._serve_known(route_id, nbytes)
-            ):
+            if size == nbytes - _SIZE_BYTES <= self._limits.request_bytes_max and self._is_at_rest(reader):
+                if not self._remembered.knows(route_id) or not self._serve_known(route_id, nbytes):
+                    self._serve_alone(bytearray(self._server.scratch[:nbytes]))
                 return
         had_own_buffer = reader.is_large
         waiting.extend(reader.received(nbytes))
@@ -497,6 +494,16 @@ class Conversation(asyncio.BufferedProtocol):
             and not self._is_heavy
             and not self._budget.is_over
         )
+
+    def _serve_alone(self, frame: bytearray) -> None:
+        """Serves the request that is all that has arrived, its size before it: what `_serve` would do."""
+        self._counters.requests += self._begin(frame, _SIZE_BYTES, len(frame))
+        if self._out.size_bytes:
+            self._flush()
+        if self._server.when_answered is not None:
+            self._server.when_answered()
+        if self._is_heavy or self._running_bytes > SLACK_BYTES:
+            self._account()
 
     def _serve_known(self, route_id: int, nbytes: int) -> bool:
         """Serves the request that is all that has arrived, where it is, if there is a shortcut."""

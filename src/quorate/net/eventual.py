@@ -51,7 +51,10 @@ class Eventual(Generic[T]):
     def set_result(self, value: T) -> None:
         assert not self._is_done, "an answer is given once"
         self.value = value
-        self._tell()
+        self._is_done = True
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener(self)
 
     def set_exception(self, error: Exception) -> None:
         assert not self._is_done, "an answer is given once"
