@@ -21,7 +21,7 @@ from bench.timing import Row
 
 STARTS = 3
 WARM_UP_ROUNDS = 4
-ROUNDS_MAX = 2  # of those that count; there are many flows
+ROUNDS_MAX = 3  # of those that count; there are many flows
 CONSUME_ROUNDS_MAX = 6  # which differ more: it is the client that is busy
 PARTITIONS = (1, 16)
 ACKS = ("1", "all")

@@ -87,11 +87,9 @@ def produce(
     record_bytes: int,
     *,
     is_told: bool = False,
-    poll_every: int = POLL_EVERY,
 ) -> Flow:
     """Produces records, to all partitions in turn, and waits until all are acknowledged. `is_told` of each
-    what became of it, the client has more to do; and if it asks for that after every record, as its manual
-    shows, still more."""
+    what became of it, the client has more to do."""
     producer = Producer({**QUEUE, **settings})
     value = bytes(record_bytes)
     delivered = 0
@@ -116,7 +114,7 @@ def produce(
                     break
                 except BufferError:
                     continue
-        if number % poll_every == 0:
+        if number % POLL_EVERY == 0:
             poll(0)
     assert producer.flush(TIMEOUT_S) == 0
     assert delivered == (records if is_told else 0)
