@@ -55,3 +55,15 @@ async def test_so_many_wait_for_nobody():
     assert (hearing.times, gathering.is_full) == (1, False)
     await asyncio.sleep(2 * QUIET_S)
     assert hearing.times == 1
+
+
+@in_loop
+async def test_one_that_breaks_keeps_no_other_from_being_heard():
+    seen = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    gathering, broken, other = Gathering(), Hearing(), Hearing()
+    broken.hear = lambda: 1 / 0
+    for one in (broken, other):
+        gathering.add(one)
+    await until(lambda: other.times)
+    assert [type(one) for one in seen] == [ZeroDivisionError]

@@ -196,3 +196,15 @@ async def test_many_clients_are_answered():
             for client in range(20):
                 group.create_task(talk(server, client))
         assert (server.counters.requests, server.counters.responses) == (4000, 4000)
+
+
+async def test_one_that_cannot_leave_keeps_no_other_back():
+    seen, left = [], []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
+    departures, broken = Departures(None), Waiting(0, left)
+    broken.depart = lambda: 1 / 0
+    for one in (broken, Waiting(1, left)):
+        departures.add(one)
+    await asyncio.sleep(0)
+    assert left == [1]
+    assert [type(one) for one in seen] == [ZeroDivisionError]

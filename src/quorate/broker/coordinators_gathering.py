@@ -7,6 +7,7 @@ for a moment, or when so many have."""
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from typing import Final, Protocol
 
 __all__ = ["LOOKS_MAX", "QUIET_S", "TOGETHER_MAX", "Gathering"]
@@ -33,14 +34,15 @@ class Gathering:
     __slots__ = ("_hearing", "_looks", "_number", "_seen", "_timer", "is_full")
 
     def __init__(self) -> None:
-        self._hearing: dict[Hearing, None] = {}
+        self._hearing: deque[Hearing] = deque()
         self._number = self._seen = self._looks = 0
         self._timer: asyncio.TimerHandle | None = None
         self.is_full = False
 
     def add(self, hearing: Hearing) -> None:
         """One was announced."""
-        self._hearing[hearing] = None
+        if hearing not in self._hearing:
+            self._hearing.append(hearing)
         self._number += 1
         self.is_full = self._number >= TOGETHER_MAX
         if self._timer is None:
@@ -51,10 +53,13 @@ class Gathering:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        hearing, self._hearing = self._hearing, {}
         self._number, self._looks, self.is_full = 0, 0, False
-        for one in hearing:
-            one.hear()
+        try:
+            while self._hearing:
+                self._hearing.popleft().hear()
+        finally:
+            if self._hearing:  # one of them has a bug, and the others do not suffer from it
+                self._look_later()
 
     def _look_later(self) -> None:
         self._seen = self._number

@@ -60,6 +60,10 @@ class Departures:
         held, self._held = self._held, []
         self._crowding.came(len(held))
         for one in held:
-            one.depart()
+            try:
+                one.depart()
+            except Exception as error:  # of one of them; the others have done nothing wrong
+                context = {"message": "an answer could not leave", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(context)
         if self._when_left is not None:
             self._when_left()
