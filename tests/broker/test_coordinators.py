@@ -276,7 +276,7 @@ async def test_a_failing_disk_ends_the_coordinator(hosting, monkeypatch):
     def fail(*_):
         raise StorageError("disk", "gone")
 
-    monkeypatch.setattr(hosted.partition.log, "append_produced", fail)
+    monkeypatch.setattr(hosted.partition.log, "append_made", fail)
     assert (await wait).error_code == ErrorCode.NOT_COORDINATOR
     assert list(hosting.shards) == []
 
@@ -375,7 +375,7 @@ async def test_a_disk_that_fails_while_others_are_written_refuses_the_next(hosti
     def fail(*_):
         raise StorageError("log", "the disk is gone")
 
-    monkeypatch.setattr(hosted.partition, "append_own", fail)
+    monkeypatch.setattr(hosted.partition, "append_made", fail)
     assert hosted.ask(hosted.shard.add(1), answer).error_code == ErrorCode.NOT_COORDINATOR
     found = await asyncio.gather(*waits)
     assert {one.error_code for one in found} == {ErrorCode.NOT_COORDINATOR}
@@ -420,7 +420,7 @@ async def test_a_coordinator_that_breaks_keeps_no_other_from_writing(hosting, mo
     waits = [hosting.begin(one, one.shard.add(1)) for one in (broken, other)]
     seen = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: seen.append(context["exception"]))
-    monkeypatch.setattr(broken.partition, "append_own", lambda *_: 1 / 0)
+    monkeypatch.setattr(broken.partition, "append_made", lambda *_: 1 / 0)
     assert (await waits[1]).error_code == ErrorCode.NONE
     assert [type(one) for one in seen] == [ZeroDivisionError]
     assert not waits[0].done()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from quorate.protocol.types import Buffer
 from quorate.storage.files import File, RealFiles
@@ -61,14 +61,14 @@ class _FailingFile:
         self._files.note("read", self.path)
         return self._file.read(position, size)
 
-    def append(self, parts: Iterable[Buffer]) -> None:
+    def append(self, parts: Sequence[Buffer]) -> int:
         data = b"".join(parts)
         try:
             self._files.note("append", self.path)
         except OSError:
             self._file.append([data[: len(data) // 2]])
             raise
-        self._file.append([data])
+        return self._file.append([data])
 
     def truncate(self, size: int) -> None:
         self._files.note("truncate", self.path)

@@ -36,8 +36,9 @@ class MemoryFile:
     def read(self, position: int, size: int) -> bytes:
         return bytes(self.content[position : position + size])
 
-    def append(self, parts: list[bytes]) -> None:
+    def append(self, parts: list[bytes]) -> int:
         self.content += b"".join(parts)
+        return len(self.content)
 
     def truncate(self, size: int) -> None:
         del self.content[size:]

@@ -74,7 +74,26 @@ class Shard(Protocol):
 
 
 S = TypeVar("S", bound=Shard)
+S_contra = TypeVar("S_contra", bound=Shard, contravariant=True)
 R = TypeVar("R", bound=Response)
+
+
+class PlainStep(Protocol[S_contra]):
+    """A step that is known but for some numbers, and that leads to one batch, whose records have one time, and
+    to an answer that whoever asks knows already."""
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+
+    @property
+    def batch_bytes(self) -> int: ...
+
+    def decide(self, shard: S_contra, numbers: Sequence[int], moment: Moment) -> bytearray | None:
+        """The batch; None if it is not to be taken, or not so plainly. Then nothing has happened."""
+
+    def apply(self, shard: S_contra, numbers: Sequence[int], moment: Moment, offset: int) -> None:
+        """That batch is in the log, its first record at an offset."""
 
 
 @plain_members
@@ -345,40 +364,32 @@ class Hosted(Generic[S]):
             return self._wait_for(ticket, refuse)
         return self._outcome(ticket, step(ticket, moment), moment, refuse)
 
-    def ask_alone(
-        self, step: Callable[[Ticket, Moment], Effects], refuse: Callable[[ErrorCode], R]
-    ) -> R | Awaitable[R]:
-        """As `ask`, for steps that seldom come together. Where nobody follows, what is written is committed:
-        then there is nothing to wait for, and that is less work than to write it with others."""
-        leading = self.partition.leading
+    def ask_alone(self, step: PlainStep[S], numbers: Sequence[int]) -> bool:
+        """Takes a step by itself, and writes it at once, for steps that seldom come together. Where nobody
+        follows, it is committed with that: then there is nothing to wait for, and that is less work than to
+        write it with others. Whether it was done; if not, it is to be asked as any other."""
+        partition, host = self.partition, self._host
+        leading = partition.leading
         if (
             self._batch is not None
-            or self._crowding.is_expected()
             or self._held
             or leading is None
             or leading.followers
             or leading.high_watermark < self._applied_end_offset
+            or self._refusal(leading) is not None
+            or step.batch_bytes > partition.config.max_message_bytes
+            or self._crowding.is_expected()
         ):
-            return self.ask(step, refuse)
-        host = self._host
-        ticket, moment = next(self._tickets), host.unwritten_since or host.moment()
-        effects = step(ticket, moment)
-        records, answers = effects.records, effects.answers
-        is_plain = records and len(answers) == 1 and answers[0].ticket == ticket and not effects.events
-        if not is_plain or effects.producer is not None or self._refusal(leading) is not None:
-            return self._outcome(ticket, effects, moment, refuse)
-        batch = OpenBatch(None, moment)
-        batch.add(effects, encoded_from(0, records))
-        if batch.size_bytes > self.partition.config.max_message_bytes:
-            return self._outcome(ticket, effects, moment, refuse)
-        offset, apply = self._applied_end_offset, self.shard.apply
-        if not self._append(batch):
-            return refuse(ErrorCode.NOT_COORDINATOR)
-        for record in records:
-            apply(record, offset, NO_PRODUCER_ID)
-            offset += 1
-        self._arm()
-        return cast("R", answers[0].response)
+            return False
+        moment = host.unwritten_since or host.moment()
+        batch = step.decide(self.shard, numbers, moment)
+        if batch is None:
+            return False
+        offset = partition.log.end_offset
+        if not self._append(batch, step.count, moment):
+            return False
+        step.apply(self.shard, numbers, moment, offset)
+        return True
 
     def _outcome(
         self, ticket: Ticket, effects: Effects, moment: Moment, refuse: Callable[[ErrorCode], R]
@@ -536,15 +547,18 @@ class Hosted(Generic[S]):
         self._crowding.came(len(batch.steps))
         last_offset = self.partition.log.end_offset + batch.count - 1
         self._held.append(Held(last_offset, deadline_ms, batch.steps))
-        if self._append(batch):
+        if self._append(batch.build(), batch.count, batch.moment, has_producer=batch.producer is not None):
             self._arm()
 
-    def _append(self, batch: OpenBatch) -> bool:
+    def _append(self, batch: bytearray, count: int, moment: Moment, *, has_producer: bool = False) -> bool:
         """Whether it could be; if not, this is over."""
         partition = self.partition
-        self._applied_end_offset = partition.log.end_offset + batch.count
+        self._applied_end_offset = partition.log.end_offset + count
         try:
-            partition.append_own(batch.build(), self.epoch)
+            if has_producer:
+                partition.append_own(batch, self.epoch)
+            else:
+                partition.append_made(batch, count, moment.wall_ms, self.epoch)
         except StorageError as error:
             self._host.offline(partition, error)  # which drops us
             return False

@@ -278,19 +278,31 @@ class Partition:
             self._wake()
         return [next(found) if one is None else one for one in outcomes]
 
+    def append_made(self, batch: bytearray, count: int, timestamp_ms: int, leader_epoch: int) -> None:
+        """Appends what this broker itself has to say, if it leads at that epoch: so many records of one time,
+        and of no producer."""
+        leading = self._leadership_at(leader_epoch)
+        self.log.append_made(batch, count, timestamp_ms, leader_epoch, self._around.wall_ms())
+        if not self._advance(leading):
+            self._wake()
+
     def append_own(self, batch: bytearray, leader_epoch: int) -> Appended:
-        """Appends what this broker itself has to say, if it leads at that epoch."""
+        """Appends what this broker itself has to say for a producer, if it leads at that epoch."""
+        leading = self._leadership_at(leader_epoch)
+        wall_ms = self._around.wall_ms()
+        found = self.log.append_produced(batch, read_header(batch), leader_epoch, wall_ms)
+        if not self._advance(leading):
+            self._wake()
+        return found
+
+    def _leadership_at(self, leader_epoch: int) -> Leadership:
         leading = self.leading
         if leading is None or self.failure is not None:
             leading = self.leadership()  # which says why not
         if leading.leader_epoch != leader_epoch:
             reason = f"{self.key} is at leader epoch {leading.leader_epoch}, not {leader_epoch}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)
-        wall_ms = self._around.wall_ms()
-        found = self.log.append_produced(batch, read_header(batch), leading.leader_epoch, wall_ms)
-        if not self._advance(leading):
-            self._wake()
-        return found
+        return leading
 
     def committed(self, last_offset: int) -> ErrorCode | None:
         """How it went with the commit of an offset that was appended here; None if it is still to come."""

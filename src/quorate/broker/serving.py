@@ -55,6 +55,8 @@ class Broker:
     leader_throttle: ReplicationThrottle = field(default_factory=ReplicationThrottle)
     count_appended: Callable[[str, int, int], None] = lambda _topic, _records, _bytes: None
     """Is told what producers have appended to a topic."""
+    count_committed: Callable[[int], None] = lambda _offsets: None
+    """Is told of offsets that were committed without a response being made for it."""
     controller_id: Callable[[], int] | None = None
     """Who the controller is, -1 if nobody; None where any broker passes on what only a controller can do."""
 

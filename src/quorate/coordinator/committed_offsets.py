@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
+from typing import NamedTuple
 
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from quorate.values import dataclass
@@ -16,8 +17,7 @@ from quorate.values import dataclass
 __all__ = ["Committed", "CommittedOffsets"]
 
 
-@dataclass(frozen=True, slots=True)
-class Committed:
+class Committed(NamedTuple):
     """What a group has committed for a partition."""
 
     offset: int
@@ -57,11 +57,15 @@ class CommittedOffsets:
             offset,
         )
         if producer_id < 0:
-            _put(self._groups, key.group, key.topic, key.partition, committed)
+            self.put(key.group, key.topic, key.partition, committed)
         else:
             pending = self._pending.setdefault(producer_id, {})
             _put(pending, key.group, key.topic, key.partition, committed)
             self._open.setdefault(key.group, set()).add(producer_id)
+
+    def put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
+        """The log says, outside of a transaction, that this is committed."""
+        _put(self._groups, group_id, topic, partition, committed)
 
     def commit(self, producer_id: int) -> None:
         """What this producer has pending counts from now on."""

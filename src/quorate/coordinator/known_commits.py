@@ -10,12 +10,15 @@ from collections.abc import Sequence
 from struct import Struct
 from typing import Final
 
+from quorate.coordinator.committed_offsets import Committed, CommittedOffsets
 from quorate.coordinator.effects import Caller, LogRecord
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
-from quorate.coordinator.log_format import encode
+from quorate.coordinator.log_format import NO_EXPIRY, encode
 from quorate.protocol.api.groups import OffsetCommitRequest, OffsetCommitResponse
+from quorate.protocol.batch import HEADER_BYTES, NO_LEADER_EPOCH, build_encoded, set_batch_time
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.holes import holes_between
+from quorate.protocol.record import NO_HEADERS, encode_plain_record
 
 __all__ = ["KnownCommit"]
 
@@ -29,14 +32,25 @@ _TIME: Final = Struct(">q")
 class _Partition:
     """What is written for one partition, and how."""
 
-    __slots__ = ("_encoded_key", "_encoded_value", "_key", "_metadata", "_numbers_at", "_time_at")
+    __slots__ = (
+        "_group_id",
+        "_key",
+        "_metadata",
+        "_numbers_at",
+        "_partition_id",
+        "_time_at",
+        "_topic",
+        "encoded",
+    )
 
     def __init__(self, group_id: str, topic: str, one: Topic.Partition) -> None:
+        self._group_id, self._topic, self._partition_id = group_id, topic, one.partition_index
         self._key = OffsetCommitKey(group=group_id, topic=topic, partition=one.partition_index)
         self._metadata = one.committed_metadata or ""
-        self._encoded_key, zeros = self._encoded(0, 0, 0)
-        self._encoded_value = bytearray(zeros)
-        numbers, time = (holes_between(zeros, self._encoded(*some)[1]) for some in ((-1, -1, 0), (0, 0, -1)))
+        self.encoded = encoded = self._encoded(0, 0, 0)
+        numbers, time = (
+            holes_between(encoded[1], self._encoded(*some)[1]) for some in ((-1, -1, 0), (0, 0, -1))
+        )
         assert [hole.stop - hole.start for hole in (*numbers, *time)] == [_NUMBERS.size, _TIME.size]
         self._numbers_at, self._time_at = numbers[0].start, time[0].start
 
@@ -51,23 +65,44 @@ class _Partition:
         return key, value
 
     def record(self, offset: int, epoch: int, wall_ms: int) -> LogRecord:
-        encoded = self._encoded_value
-        _NUMBERS.pack_into(encoded, self._numbers_at, offset, epoch)
-        _TIME.pack_into(encoded, self._time_at, wall_ms)
-        return LogRecord(self._key, self._value(offset, epoch, wall_ms), (self._encoded_key, bytes(encoded)))
+        key, value = self.encoded
+        filled = bytearray(value)
+        self.fill(filled, 0, offset, epoch, wall_ms)
+        return LogRecord(self._key, self._value(offset, epoch, wall_ms), (key, bytes(filled)))
+
+    def fill(self, buffer: bytearray, at: int, offset: int, epoch: int, wall_ms: int) -> None:
+        """Puts its numbers into the value that begins there."""
+        _NUMBERS.pack_into(buffer, at + self._numbers_at, offset, epoch)
+        _TIME.pack_into(buffer, at + self._time_at, wall_ms)
+
+    def put(
+        self, committed: CommittedOffsets, offset: int, epoch: int, wall_ms: int, record_offset: int
+    ) -> None:
+        """What is committed once its record is in the log."""
+        found = Committed(offset, epoch, self._metadata, wall_ms, NO_EXPIRY, record_offset)
+        committed.put(self._group_id, self._topic, self._partition_id, found)
 
 
 class KnownCommit:
     """A request without its numbers: these are the offset and the leader epoch of each partition, in order.
     Its topics have names, and it says nothing of how long offsets are kept."""
 
-    __slots__ = ("_partitions", "caller", "metadata_characters", "request", "response")
+    __slots__ = (
+        "_batch",
+        "_partitions",
+        "_values",
+        "caller",
+        "metadata_characters",
+        "request",
+        "response",
+    )
 
     def __init__(self, request: OffsetCommitRequest, caller: Caller) -> None:
         self.request = request
         self.caller = caller
         partitions = [(topic.name, one) for topic in request.topics for one in topic.partitions]
         self._partitions = [_Partition(request.group_id, topic, one) for topic, one in partitions]
+        self._batch, self._values = self._empty_batch()
         self.metadata_characters = max(
             (len(one.committed_metadata or "") for _, one in partitions), default=0
         )
@@ -85,6 +120,25 @@ class KnownCommit:
             ]
         )
 
+    def _empty_batch(self) -> tuple[bytearray, list[tuple[_Partition, int]]]:
+        """A batch of all that is written, without the numbers, and where in it the values are."""
+        section, values = b"", []
+        for number, partition in enumerate(self._partitions):
+            key, value = partition.encoded
+            section += encode_plain_record(number, key, value)
+            values.append((partition, HEADER_BYTES + len(section) - len(NO_HEADERS) - len(value)))
+        batch = build_encoded(section, len(values), base_offset=0, leader_epoch=NO_LEADER_EPOCH, timestamp=0)
+        return batch, values
+
+    @property
+    def count(self) -> int:
+        """How many records it is."""
+        return len(self._partitions)
+
+    @property
+    def batch_bytes(self) -> int:
+        return len(self._batch)
+
     def records(self, numbers: Sequence[int], wall_ms: int) -> list[LogRecord]:
         """What is written if all of it is taken."""
         at = iter(numbers)
@@ -92,6 +146,25 @@ class KnownCommit:
             partition.record(offset, epoch, wall_ms)
             for partition, offset, epoch in zip(self._partitions, at, at, strict=True)
         ]
+
+    def batch(self, numbers: Sequence[int], wall_ms: int) -> bytearray:
+        """The same as a batch that has yet to be given its place in the log. It is the same object each time,
+        and whoever asks for the next has done with this one."""
+        batch, at = self._batch, iter(numbers)
+        for (partition, value_at), offset, epoch in zip(self._values, at, at, strict=True):
+            partition.fill(batch, value_at, offset, epoch, wall_ms)
+        set_batch_time(batch, wall_ms)
+        return batch
+
+    def put(
+        self, committed: CommittedOffsets, numbers: Sequence[int], wall_ms: int, record_offset: int
+    ) -> None:
+        """What is committed once that batch is in the log, its first record at an offset: the same as what its
+        records say one by one."""
+        at = iter(numbers)
+        for partition, offset, epoch in zip(self._partitions, at, at, strict=True):
+            partition.put(committed, offset, epoch, wall_ms, record_offset)
+            record_offset += 1
 
     def said_with(self, numbers: Sequence[int]) -> OffsetCommitRequest:
         """The whole request."""

@@ -23,10 +23,10 @@ from quorate.protocol.encoder import FAILURES
 from quorate.protocol.message import Record
 from quorate.protocol.types import Buffer
 
-__all__ = ["decode", "encode", "value_version"]
+__all__ = ["NO_EXPIRY", "decode", "encode", "value_version"]
 
 _INT16: Final = Struct(">h")
-_NO_EXPIRY: Final = -1
+NO_EXPIRY: Final = -1
 _KEYS_MAX: Final = 20_000  # that are remembered, of offsets and of members
 
 
@@ -55,7 +55,7 @@ _VERSIONS: Final[Mapping[type[Record], int]] = {OffsetCommitValue: 3, group_reco
 
 def value_version(value: Record) -> int:
     """The version that Apache writes: not always the newest one that can be read."""
-    if value.__class__ is OffsetCommitValue and value.expire_timestamp != _NO_EXPIRY:
+    if value.__class__ is OffsetCommitValue and value.expire_timestamp != NO_EXPIRY:
         return _EXPIRING
     return _VERSIONS.get(value.__class__, 0)
 

@@ -364,10 +364,15 @@ class GroupShard:
     ) -> Effects:
         """The same as that of all of the request, `commit.said_with(numbers)`, but quicker where all of it is
         taken, as it is nearly always."""
-        self._moment = moment
-        if self._offsets.takes_all(commit, self._settings, self._deadlines, moment.now_ms):
+        if self.takes_again(commit, moment):
             return Effects(commit.records(numbers, moment.wall_ms), (Answer(ticket, commit.response),))
         return self.offset_commit(ticket, commit.said_with(numbers), commit.caller, moment)
+
+    def takes_again(self, commit: KnownCommit, moment: Moment) -> bool:
+        """Whether all of such a commit is taken, whatever its numbers are. That its member lives is noted
+        then."""
+        self._moment = moment
+        return self._offsets.takes_all(commit, self._settings, self._deadlines, moment.now_ms)
 
     def txn_offset_commit(
         self, ticket: Ticket, request: TxnOffsetCommitRequest, caller: Caller, moment: Moment

@@ -15,7 +15,7 @@ import errno
 import os
 import random
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NoReturn, TypeVar
 
 from quorate.lab.clockwork import Clockwork
@@ -290,9 +290,10 @@ class _SimulatedFile:
         self._disk.check_read(self.path)
         return bytes(memoryview(self._inode.content)[position : position + size])
 
-    def append(self, parts: Iterable[Buffer]) -> None:
+    def append(self, parts: Sequence[Buffer]) -> int:
         self._check()
         self._disk.write(self._loop, self._inode, self.path, b"".join(parts))
+        return len(self._inode.content)
 
     def truncate(self, size: int) -> None:
         self._check()

@@ -172,6 +172,7 @@ class BrokerParts:
             quotas=self.quotas,
             leader_throttle=self.leader_throttle,
             count_appended=self._traffic.appended,
+            count_committed=self._group_counts.committed_some,
             controller_id=controller_id,
         )
         groups = self.groups = Groups(broker, self._tell_of_groups)

@@ -73,6 +73,9 @@ class GroupCounts:
                 if not one.error_code:
                     self.offsets_committed += 1
 
+    def committed_some(self, offsets: int) -> None:
+        self.offsets_committed += offsets
+
     def deleted(
         self, _header: RequestHeader, _request: OffsetDeleteRequest, answer: OffsetDeleteResponse
     ) -> None:

@@ -49,6 +49,7 @@ __all__ = [
     "record_bytes",
     "records",
     "set_append_time",
+    "set_batch_time",
     "set_create_time",
     "set_producer",
     "stamp",
@@ -80,7 +81,9 @@ _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH_AND_MAGIC: Final = Struct(">8xi4xb")
 _BASE_OFFSET: Final = Struct(">q")
 _LEADER_EPOCH: Final = Struct(">i")
+_CRC: Final = Struct(">I")
 _CRC_AND_ATTRIBUTES: Final = Struct(">Ih")
+_TIMES: Final = Struct(">qq")
 _MAX_TIMESTAMP: Final = Struct(">q")
 _PRODUCER: Final = Struct(">qhi")
 _CONTROL_KEY: Final = Struct(">hh")
@@ -282,6 +285,18 @@ def set_append_time(buffer: bytearray | memoryview, position: int, append_time_m
     The records keep their own timestamps; readers of the batch must report this one.
     """
     _set_timestamp(buffer, position, append_time_ms, _LOG_APPEND_TIME)
+
+
+def set_batch_time(buffer: bytearray, timestamp: int) -> None:
+    """Gives a batch, all of whose records have its time, another time, and a checksum of what is in it now.
+
+    >>> batch = build([Record(0, 7, None, b"value")])
+    >>> set_batch_time(batch, 8)
+    >>> batch == build([Record(0, 8, None, b"value")])
+    True
+    """
+    _TIMES.pack_into(buffer, 27, timestamp, timestamp)
+    _CRC.pack_into(buffer, 17, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
 
 
 def set_create_time(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:

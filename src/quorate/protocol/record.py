@@ -14,6 +14,7 @@ from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError, read_uvarint, uvarint
 
 __all__ = [
+    "NO_HEADERS",
     "RECORD_BYTES_MIN",
     "Record",
     "encode_plain_record",
@@ -25,6 +26,8 @@ __all__ = [
 
 # Length, attributes, timestamp, offset, key, value and headers: a byte each.
 RECORD_BYTES_MIN: Final = 7
+NO_HEADERS: Final = b"\x00"
+"""What a record without headers ends with."""
 
 _INT64_MIN: Final = -0x8000000000000000
 _INT64_MAX: Final = 0x7FFFFFFFFFFFFFFF
@@ -76,7 +79,15 @@ def encode_plain_record(offset_delta: int, key: Buffer, value: Buffer | None) ->
         parts = [b"\x00\x00", uvarint(offset_delta << 1), uvarint(len(key) << 1), key, b"\x01\x00"]
     else:
         size = uvarint(len(value) << 1)
-        parts = [b"\x00\x00", uvarint(offset_delta << 1), uvarint(len(key) << 1), key, size, value, b"\x00"]
+        parts = [
+            b"\x00\x00",
+            uvarint(offset_delta << 1),
+            uvarint(len(key) << 1),
+            key,
+            size,
+            value,
+            NO_HEADERS,
+        ]
     body = b"".join(parts)
     return uvarint(len(body) << 1) + body
 

@@ -30,7 +30,7 @@ from quorate.storage.files import File, Files
 from quorate.storage.indexes import AbortedTransaction, OffsetIndex, TransactionIndex
 from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.log_file import LogFile
-from quorate.storage.places import DamagedBatchError
+from quorate.storage.places import DamagedBatchError, noted
 from quorate.storage.segment import LOG_SUFFIX, Segment, segment_path
 from quorate.values import dataclass
 
@@ -330,7 +330,7 @@ class _Output:
                 self._segment.close()
                 self._written.append(kept.headers[0].base_offset)
                 self._segment = self._create(kept.headers[0].base_offset)
-            self._segment.append(kept.parts, kept.headers, self._task.now_ms)
+            self._segment.append(kept.parts, [noted(header) for header in kept.headers], self._task.now_ms)
         for aborted in transactions.still_needed:
             self._segment.record_aborted(aborted)
         transactions.still_needed.clear()

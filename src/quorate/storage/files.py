@@ -19,7 +19,7 @@ import asyncio
 import errno
 import fcntl
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from struct import Struct
 from typing import Final, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -58,8 +58,8 @@ class File(Protocol):
     def read(self, position: int, size: int) -> bytes:
         """Up to `size` bytes; fewer only at the end of the file."""
 
-    def append(self, parts: Iterable[Buffer]) -> None:
-        """Writes the parts one after the other at the end."""
+    def append(self, parts: Sequence[Buffer]) -> int:
+        """Writes the parts one after the other at the end. How long the file is then."""
 
     def truncate(self, size: int) -> None: ...
 
@@ -264,25 +264,25 @@ class RealFile:
     def read(self, position: int, size: int) -> bytes:
         return os.pread(self.descriptor, size, position)
 
-    def append(self, parts: Iterable[Buffer]) -> None:
-        given = parts if isinstance(parts, list) else list(parts)
+    def append(self, parts: Sequence[Buffer]) -> int:
         try:
-            if len(given) == 1:  # which is nearly always all there is to it
-                written = os.write(self.descriptor, given[0])
+            if len(parts) == 1:  # which is nearly always all there is to it
+                written = os.write(self.descriptor, parts[0])
                 self._size += written
-                if written == len(given[0]):
-                    return
-            elif len(given) <= _WRITE_PARTS_MAX:
-                written = os.writev(self.descriptor, given) if given else 0
+                if written == len(parts[0]):
+                    return self._size
+            elif len(parts) <= _WRITE_PARTS_MAX:
+                written = os.writev(self.descriptor, parts) if parts else 0
                 self._size += written
-                if written == sum(map(len, given)):
-                    return
+                if written == sum(map(len, parts)):
+                    return self._size
             else:
                 written = 0
-            self._append_rest([memoryview(part).cast("B") for part in given if len(part)], written)
+            self._append_rest([memoryview(part).cast("B") for part in parts if len(part)], written)
         except OSError:
             self._size = os.fstat(self.descriptor).st_size
             raise
+        return self._size
 
     def _append_rest(self, rest: list[memoryview], written: int) -> None:
         """Writes all but the first bytes, which are there already."""

@@ -24,7 +24,6 @@ from contextlib import ExitStack, asynccontextmanager
 from operator import attrgetter
 from typing import Final
 
-from quorate.protocol.batch import BatchHeader
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
 from quorate.storage.cleaning import (
@@ -44,6 +43,7 @@ from quorate.storage.files import Files
 from quorate.storage.indexes import AbortedTransaction
 from quorate.storage.limits import SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.partition_metadata import claim_directory
+from quorate.storage.places import Noted, noted
 from quorate.storage.recovery import RecoveryReport, open_segments, remove_segment_files
 from quorate.storage.segment import BatchObserver, Segment, SegmentSummary
 
@@ -184,44 +184,47 @@ class Log:
         headers = headers_of(buffers)
         check_order(headers, self.end_offset, self.epochs.latest_epoch)
         check_contiguous(headers, self.end_offset)
-        self.append_stamped(buffers, headers, now_ms)
+        self.append_stamped(buffers, [noted(header) for header in headers], now_ms)
 
     def append_replicated(self, buffers: Sequence[Buffer], now_ms: int) -> None:
         """Appends what a leader has, which may lack offsets that compaction took away."""
         headers = headers_of(buffers)
         check_order(headers, self.end_offset, self.epochs.latest_epoch)
-        self.append_stamped(buffers, headers, now_ms)
+        self.append_stamped(buffers, [noted(header) for header in headers], now_ms)
 
-    def append_stamped(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Appends batches whose headers are known to be right, as `check_order` sees it, without looking at
-        them again."""
+    def append_stamped(self, buffers: Sequence[Buffer], batches: Sequence[Noted], now_ms: int) -> None:
+        """Appends batches of which it is known that they are right, as `check_order` sees it, without looking
+        at them again."""
         if self._failure is not None or self._synced_cuts < self._cuts:
             self._check_writable()
-        if not headers:
+        if not batches:
             return
-        assert headers[0].base_offset >= self.end_offset
-        size_bytes, timestamp_ms = headers[0].size_bytes, headers[0].max_timestamp
-        if len(headers) > 1:
-            size_bytes = sum([header.size_bytes for header in headers])
-            timestamp_ms = max([header.max_timestamp for header in headers])
+        base_offset, last_offset, newest_ms, size_bytes, _ = batches[0]
+        if len(batches) > 1:
+            last_offset = batches[-1][1]
+            newest_ms = max([batch[2] for batch in batches])
+            size_bytes = sum([batch[3] for batch in batches])
+        assert base_offset >= self.end_offset
+        segment = self._segments[-1]
         is_rolled = False  # or need not be: until then nothing was written
         try:
-            if self._segments[-1].must_roll(size_bytes, headers[-1].last_offset, timestamp_ms, now_ms):
-                self._roll(headers[0].base_offset, now_ms)
+            if segment.must_roll(size_bytes, last_offset, newest_ms, now_ms):
+                self._roll(base_offset, now_ms)
+                segment = self._segments[-1]
             is_rolled = True
-            self._segments[-1].append(buffers, headers, now_ms)
+            segment.append(buffers, batches, now_ms)
         except OSError as error:
             self._cuts += is_rolled
-            raise StorageError.of(self._segments[-1].path, error) from error
+            raise StorageError.of(segment.path, error) from error
         except StorageError as error:
             self._failure = error
             raise
         epoch = -1
-        for header in headers:
-            if epoch != header.partition_leader_epoch >= 0:
-                epoch = header.partition_leader_epoch
-                self._are_epochs_unsynced |= self.epochs.assign(epoch, header.base_offset)
-        self.end_offset = headers[-1].next_offset
+        for first, _, _, _, leader_epoch in batches:
+            if epoch != leader_epoch >= 0:
+                epoch = leader_epoch
+                self._are_epochs_unsynced |= self.epochs.assign(epoch, first)
+        self.end_offset = last_offset + 1
 
     def record_aborted(self, aborted: AbortedTransaction) -> None:
         """Remembers that a transaction was aborted whose marker has just been appended. If that fails,

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from quorate.protocol.types import Buffer
 from quorate.storage.file_ranges import SharedFile
@@ -76,15 +76,17 @@ class LogFile:
         self.is_used = True
         return file.read(position, size)
 
-    def append(self, parts: Iterable[Buffer]) -> None:
+    def append(self, parts: Sequence[Buffer]) -> int:
         file = self._file
         if file is None:
             file = self._opened().file
         self.is_used = True
         try:
-            file.append(parts)
-        finally:
+            self.size_bytes = size_bytes = file.append(parts)
+        except OSError:
             self.size_bytes = file.size()
+            raise
+        return size_bytes
 
     def truncate(self, size: int) -> None:
         file = self._file

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, validate
+from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, stamp, validate
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
 from quorate.storage.continuation import check_order
@@ -30,7 +30,7 @@ from quorate.storage.indexes import AbortedTransaction
 from quorate.storage.limits import SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.log import Log
 from quorate.storage.partition_producers import PartitionProducers
-from quorate.storage.places import DamagedBatchError
+from quorate.storage.places import DamagedBatchError, noted
 from quorate.storage.produced import (
     Appended,
     Gathered,
@@ -177,13 +177,27 @@ class PartitionLog:
             duplicate = self._producers.states.check(header)
             if duplicate is not None:
                 return already_appended(duplicate)
-        self._check_size(header)
+        self._check_size(header.size_bytes)
         self._check_epoch(leader_epoch)
         stamped = stamped_header(buffer, header, self._log.end_offset, leader_epoch)
-        self._log.append_stamped([bytes_of(buffer, header)], [stamped], now_ms)
+        self._log.append_stamped((bytes_of(buffer, header),), (noted(stamped),), now_ms)
         if has_producer:
             self._producers.states.update(stamped)
         return Appended(stamped.base_offset, stamped.last_offset, False, stamped.max_timestamp)
+
+    def append_made(
+        self, batch: bytearray, count: int, timestamp_ms: int, leader_epoch: int, now_ms: int
+    ) -> int:
+        """Appends a batch that this broker has made: of so many records of one time, and of no producer. Its
+        place is written into it. The offset of the first record."""
+        log, size_bytes = self._log, len(batch)
+        self._check_size(size_bytes)
+        self._check_epoch(leader_epoch)
+        offset = log.end_offset
+        stamp(batch, 0, offset, leader_epoch)
+        last_offset = offset + count - 1
+        log.append_stamped((batch,), ((offset, last_offset, timestamp_ms, size_bytes, leader_epoch),), now_ms)
+        return offset
 
     def append_many(
         self, produced: Sequence[Produced], leader_epoch: int, now_ms: int
@@ -200,7 +214,7 @@ class PartitionLog:
                     self._write(gather, now_ms)
                     written = len(gather.answers)
                 try:
-                    self._check_size(header)
+                    self._check_size(header.size_bytes)
                     gather.add(buffer, header)
                 except ApiError as refusal:
                     gather.answers.append(refusal)
@@ -220,7 +234,7 @@ class PartitionLog:
             self.producers.check_marker(header, marker)
         self._check_epoch(leader_epoch)
         stamped = stamped_header(buffer, header, self._log.end_offset, leader_epoch)
-        self._log.append_stamped([bytes_of(buffer, header)], [stamped], now_ms)
+        self._log.append_stamped((bytes_of(buffer, header),), (noted(stamped),), now_ms)
         if marker is not None:
             self._record(self.producers.finish(stamped, marker))
         return Appended(stamped.base_offset, stamped.last_offset, False, stamped.max_timestamp)
@@ -246,7 +260,7 @@ class PartitionLog:
         if headers:
             markers = [read_marker(data, one) if _ends_transaction(one) else None for one in headers]
             check_order(headers, self._log.end_offset, self._log.epochs.latest_epoch)
-            self._log.append_stamped([memoryview(data)[:position]], headers, now_ms)
+            self._log.append_stamped((memoryview(data)[:position],), [noted(one) for one in headers], now_ms)
             for header, marker in zip(headers, markers, strict=True):
                 if marker is not None:
                     self._record(self.producers.finish(header, marker))
@@ -408,12 +422,11 @@ class PartitionLog:
 
     # How
 
-    def _check_size(self, header: BatchHeader) -> None:
-        if header.size_bytes > self._log.config.segment_bytes:
-            raise ApiError(
-                ErrorCode.RECORD_LIST_TOO_LARGE,
-                f"a batch of {header.size_bytes} bytes, and segments of {self._log.config.segment_bytes}",
-            )
+    def _check_size(self, batch_bytes: int) -> None:
+        segment_bytes = self._log.config.segment_bytes
+        if batch_bytes > segment_bytes:
+            reason = f"a batch of {batch_bytes} bytes, and segments of {segment_bytes}"
+            raise ApiError(ErrorCode.RECORD_LIST_TOO_LARGE, reason)
 
     def _check_epoch(self, leader_epoch: int) -> None:
         latest_epoch = self._log.epochs.latest_epoch
@@ -423,7 +436,7 @@ class PartitionLog:
     def _write(self, gather: Gathered, now_ms: int) -> None:
         """Appends what was gathered, and begins again."""
         if gather.headers:
-            self._log.append_stamped(gather.parts, gather.headers, now_ms)
+            self._log.append_stamped(gather.parts, [noted(one) for one in gather.headers], now_ms)
             gather.commit()
 
     def _record(self, aborted: AbortedTransaction | None) -> None:

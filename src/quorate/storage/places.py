@@ -15,10 +15,22 @@ from quorate.protocol.errors import ApiError
 from quorate.storage.errors import StorageError
 from quorate.storage.files import File
 
-__all__ = ["DamagedBatchError", "NewestBatches", "Place", "headers_from"]
+__all__ = ["DamagedBatchError", "NewestBatches", "Noted", "Place", "headers_from", "noted"]
 
 _WINDOW_BYTES: Final = 4096 + HEADER_BYTES
 _NEWEST_MAX: Final = 512
+
+
+# What a log takes notice of when a batch is appended: its first and its last offset, its newest time, how
+# many bytes it has, and its leader epoch.
+Noted = tuple[int, int, int, int, int]
+
+
+def noted(header: BatchHeader) -> Noted:
+    """Of a batch that has its place in the log already."""
+    base_offset = header.base_offset
+    last_offset = base_offset + header.last_offset_delta
+    return base_offset, last_offset, header.max_timestamp, header.size_bytes, header.partition_leader_epoch
 
 
 class DamagedBatchError(StorageError):

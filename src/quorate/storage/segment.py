@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from operator import itemgetter
 from typing import Final
 
 from quorate.protocol.batch import NO_TIMESTAMP, BatchHeader, batches
@@ -30,7 +29,7 @@ from quorate.storage.indexes import (
 )
 from quorate.storage.limits import BATCH_SPAN_MAX, SEGMENT_BYTES_MAX, LogConfig
 from quorate.storage.log_file import LogFile
-from quorate.storage.places import DamagedBatchError, NewestBatches, Place, headers_from
+from quorate.storage.places import DamagedBatchError, NewestBatches, Noted, Place, headers_from, noted
 from quorate.storage.scan import DamageError, ScannedBatch, scan, walk
 from quorate.values import dataclass
 
@@ -50,8 +49,6 @@ LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIXES: Final = (".index", ".timeindex", ".txnindex", ".snapshot")
 
 _RECOVERY_STEP_BYTES: Final = 4 << 20
-
-_noticed: Final = itemgetter(0, 6, 8)  # base offset, last offset delta, newest timestamp
 
 # Is shown every batch that recovery keeps, and says which transaction it aborts.
 BatchObserver = Callable[[ScannedBatch], AbortedTransaction | None]
@@ -234,19 +231,20 @@ class Segment:
             return False
         return must_roll(self.summary, incoming_bytes, last_offset, timestamp_ms, now_ms, config)
 
-    def append(self, buffers: Sequence[Buffer], headers: Sequence[BatchHeader], now_ms: int) -> None:
-        """Appends batches, whose headers are given in order. After an OSError nothing has changed; after a
+    def append(self, buffers: Sequence[Buffer], batches: Sequence[Noted], now_ms: int) -> None:
+        """Appends batches, and notes them in order. After an OSError nothing has changed; after a
         StorageError, which says that a torn append could not be cut off, nothing is certain."""
         assert not self.is_sealed, f"{self.path} is sealed"
-        log, notice, note_place = self._log, self._notice, self._newest.add
+        log, note_place = self._log, self._newest.add
         position = log_bytes = log.size_bytes
         before = (self.next_offset, self._first_timestamp, self._max_timestamp, self._max_timestamp_offset)
         try:
             log.append(buffers)
             entries: list[OffsetEntry] = []
-            for header in headers:
-                note_place(position, notice(header, position, entries))
-                position += header.size_bytes
+            for batch in batches:
+                self._notice(batch, position, entries)
+                note_place(position, batch[1])
+                position += batch[3]
             assert position == log.size_bytes <= SEGMENT_BYTES_MAX
             if entries:
                 self._index(entries)
@@ -440,7 +438,7 @@ class Segment:
                 header = batch.header
                 self._check_order(header, batch.position)
                 entries: list[OffsetEntry] = []
-                self._notice(header, batch.position, entries)
+                self._notice(noted(header), batch.position, entries)
                 if entries:
                     self._index(entries)
                 if 0 <= header.partition_leader_epoch != epoch:
@@ -489,20 +487,18 @@ class Segment:
         files = [self._offset_index.file, self._time_index.file]
         return files if transaction_file is None else [*files, transaction_file]
 
-    def _notice(self, header: BatchHeader, position: int, entries: list[OffsetEntry]) -> int:
+    def _notice(self, batch: Noted, position: int, entries: list[OffsetEntry]) -> None:
         """Takes notice of a batch at `position` in the log file; if it is to be indexed, adds it to the
-        entries that will be. Its last offset."""
-        base_offset, last_offset_delta, max_timestamp = _noticed(header)
-        last_offset: int = base_offset + last_offset_delta
+        entries that will be."""
+        _, last_offset, newest_ms, _, _ = batch
         if position == 0:
-            self._first_timestamp = max_timestamp
-        if max_timestamp > self._max_timestamp:
-            self._max_timestamp, self._max_timestamp_offset = max_timestamp, last_offset
+            self._first_timestamp = newest_ms
+        if newest_ms > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = newest_ms, last_offset
         indexed = entries[-1] if entries else self._offset_index.last_entry
         if position - (indexed.position if indexed is not None else 0) > self._config.index_interval_bytes:
             entries.append(OffsetEntry(last_offset, position))
         self.next_offset = last_offset + 1
-        return last_offset
 
     def _index(self, entries: Sequence[OffsetEntry]) -> None:
         """One write for all of them. The newest time so far may be that of a batch behind them: it is true

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from quorate.protocol.types import Buffer
@@ -58,10 +58,10 @@ class _TroubledFile(RealFile):
         super().__init__(path, descriptor, executor, open_files)
         self._trouble = trouble
 
-    def append(self, parts: Iterable[Buffer]) -> None:
+    def append(self, parts: Sequence[Buffer]) -> int:
         if self._trouble.is_full:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self.path)
-        super().append(parts)
+        return super().append(parts)
 
     async def fsync(self) -> None:
         await asyncio.sleep(self._trouble.sync_delay_ms / 1000)

@@ -15,13 +15,16 @@ from typing import Any, Final
 from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.coordinator.effects import Moment
 from quorate.coordinator.known_commits import KnownCommit
+from quorate.coordinator.shard import GroupShard
 from quorate.net.routes import RequestContext
 from quorate.net.shortcuts import Said, Undecoded, Usual
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import OffsetCommitRequest
 from quorate.protocol.frame import encode_request, encode_response
 from quorate.protocol.holes import holes_between
+from quorate.protocol.types import Buffer
 
 __all__ = ["CommitsAgain"]
 
@@ -42,9 +45,21 @@ IsKnown = Callable[[RequestContext, Sequence[OffsetCommitRequest.Topic], int], b
 
 
 class _Form:
-    """What commits have in common."""
+    """What commits have in common. A `PlainStep`."""
 
-    __slots__ = ("_has_epochs", "_mask", "_numbers", "_rest", "commit", "header", "refuse", "usual")
+    __slots__ = (
+        "_has_epochs",
+        "_mask",
+        "_numbers",
+        "_rest",
+        "batch_bytes",
+        "commit",
+        "count",
+        "header",
+        "refuse",
+        "usual",
+        "version",
+    )
 
     def __init__(
         self, header: RequestHeader, commit: KnownCommit, holes: Sequence[slice], body: bytes
@@ -52,7 +67,9 @@ class _Form:
         """`body` is a request from behind its correlation id on, `holes` where the numbers of the partitions
         are in it."""
         self.header = header
+        self.version = header.request_api_version
         self.commit = commit
+        self.count, self.batch_bytes = commit.count, commit.batch_bytes
         self.refuse = partial(refuse, commit.request, header.request_api_version)
         mask = bytearray(b"\xff" * len(body))
         places, end = [">"], 0
@@ -67,6 +84,13 @@ class _Form:
         self._rest = int.from_bytes(body, "big") & self._mask
         response = commit.response
         self.usual = Usual(response, encode_response(response, header.request_api_version, 0))
+
+    def decide(self, shard: GroupShard, numbers: Sequence[int], moment: Moment) -> bytearray | None:
+        commit = self.commit
+        return commit.batch(numbers, moment.wall_ms) if shard.takes_again(commit, moment) else None
+
+    def apply(self, shard: GroupShard, numbers: Sequence[int], moment: Moment, offset: int) -> None:
+        self.commit.put(shard.committed_offsets, numbers, moment.wall_ms, offset)
 
     def numbers_in(self, frame: Undecoded) -> Sequence[int] | None:
         """The numbers of a request of the same size; None if it differs in more than these."""
@@ -119,7 +143,7 @@ class CommitsAgain:
                 del self._forms[next(iter(self._forms))]
             self._forms[end - begin] = form
 
-    def serve(self, context: RequestContext, frames: Sequence[Undecoded]) -> Said | None:
+    def serve(self, context: RequestContext, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
         buffer, begin, end = frames[0]
         form, broker = self._forms.get(end - begin), self._broker
         if form is None or broker.quotas.request.is_set:
@@ -127,17 +151,24 @@ class CommitsAgain:
         numbers = form.numbers_in(frames[0])
         if numbers is None:
             return None
-        commit, header = form.commit, form.header
+        commit = form.commit
         request = commit.request
         group_id = request.group_id
         if not (
             broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id)
-            and self._is_known(context, request.topics, header.request_api_version)
+            and self._is_known(context, request.topics, form.version)
         ):
             return None
         hosted = self._groups.active(group_id)
         if hosted is None:
             return None
-        (header.correlation_id,) = _ID.unpack_from(buffer, begin + _ID_AT)
-        answer = hosted.ask_alone(partial(hosted.shard.offset_commit_again, commit, numbers), form.refuse)
+        (correlation_id,) = _ID.unpack_from(buffer, begin + _ID_AT)
+        if hosted.ask_alone(form, numbers):
+            broker.count_committed(form.count)
+            return (form.usual.with_id(correlation_id),)
+        if not hosted.is_active:
+            return None  # its disk has failed just now
+        header = form.header
+        header.correlation_id = correlation_id
+        answer = hosted.ask(partial(hosted.shard.offset_commit_again, commit, numbers), form.refuse)
         return Said(header, answer, form.usual)
