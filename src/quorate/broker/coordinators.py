@@ -51,7 +51,7 @@ from quorate.protocol.message import Message, Response
 from quorate.storage.errors import StorageError
 from quorate.values import dataclass, plain_members
 
-__all__ = ["Coordinators", "LoadCounts", "Shard"]
+__all__ = ["Coordinators", "Hosted", "LoadCounts", "PlainStep", "Shard", "State"]
 
 STEPS_MAX: Final = 32
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
@@ -79,8 +79,8 @@ R = TypeVar("R", bound=Response)
 
 
 class PlainStep(Protocol[S_contra]):
-    """A step that is known but for some numbers, and that leads to one batch, whose records have one time, and
-    to an answer that whoever asks knows already."""
+    """A step that is known but for some numbers. It leads to one batch, whose records have one time, and to
+    an answer that whoever asks knows already."""
 
     @property
     def count(self) -> int:
@@ -375,8 +375,9 @@ class Hosted(Generic[S]):
             or self._held
             or leading is None
             or leading.followers
+            or leading.leader_epoch != self.epoch
+            or len(leading.isr) < partition.min_isr
             or leading.high_watermark < self._applied_end_offset
-            or self._refusal(leading) is not None
             or step.batch_bytes > partition.config.max_message_bytes
             or self._crowding.is_expected()
         ):
@@ -573,6 +574,8 @@ class Hosted(Generic[S]):
     def advanced(self, high_watermark: int) -> None:
         """Everything below is committed."""
         held, waiting, put = self._held, self._waiting, self._delivery.put
+        if not held:
+            return
         while held and held[0].last_offset < high_watermark:
             for step in held.popleft().steps:
                 for one in step.answers:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 from uuid import UUID
 
-from quorate.broker.coordinators import Coordinators, Hosted
+from quorate.broker.coordinators import Coordinators, Hosted, State
 from quorate.broker.group_topics import GroupTopics
 from quorate.broker.partition import Partition
 from quorate.broker.serving import Broker
@@ -125,7 +125,7 @@ class Groups:
     def active(self, group_id: str) -> Hosted[GroupShard] | None:
         """The coordinator of a group, if it is here and serves. Heartbeats ask for it again and again."""
         hosted = self._recent.get(group_id)
-        if hosted is None or not hosted.is_active:
+        if hosted is None or hosted.state is not State.ACTIVE:
             hosted = self.shards.find(self.partition_of(group_id))
             if hosted is not None:
                 if len(self._recent) >= _HASHES_MAX:

@@ -282,7 +282,7 @@ class Partition:
         """Appends what this broker itself has to say, if it leads at that epoch: so many records of one time,
         and of no producer."""
         leading = self._leadership_at(leader_epoch)
-        self.log.append_made(batch, count, timestamp_ms, leader_epoch, self._around.wall_ms())
+        self.log.append_made(batch, count, timestamp_ms, leader_epoch)
         if not self._advance(leading):
             self._wake()
 
@@ -424,7 +424,7 @@ class Partition:
         )
         if has_moved:
             self.log.replicated_to(leading.high_watermark)
-            if len(self._commits):
+            if self._commits.offsets:
                 self._commits.committed(leading.high_watermark, self._commit_error(leading))
             if self.watcher is not None:
                 self.watcher.advanced(leading.high_watermark)
@@ -432,7 +432,7 @@ class Partition:
         return has_moved
 
     def _wake(self) -> None:
-        if len(self.resting):
+        if self.resting.all:
             self.resting.stir()  # who waits there is among the waits, then
         if self.data_waits:
             for wait, number in list(self.data_waits.items()):

@@ -72,34 +72,34 @@ class CommitWait:
 class CommitQueue:
     """The commit waits of one partition, and the offset that each needs the high watermark to pass."""
 
-    __slots__ = ("_offsets",)
+    __slots__ = ("offsets",)
 
     def __init__(self) -> None:
-        self._offsets: dict[tuple[CommitWait, int], int] = {}
+        self.offsets: dict[tuple[CommitWait, int], int] = {}
 
     def __len__(self) -> int:
-        return len(self._offsets)
+        return len(self.offsets)
 
     def add(self, last_offset: int, wait: CommitWait, number: int) -> None:
-        self._offsets[wait, number] = last_offset
+        self.offsets[wait, number] = last_offset
         wait.entered(number, self)
 
     def forget(self, wait: CommitWait, number: int) -> None:
-        self._offsets.pop((wait, number), None)
+        self.offsets.pop((wait, number), None)
 
     def committed(self, high_watermark: int, error: ErrorCode) -> None:
         """Everything below the high watermark is committed; with an error if too few are in sync for it."""
         # All are looked at: whoever sends a batch again waits for an offset that is older than others here.
-        over = [entry for entry, last_offset in self._offsets.items() if last_offset < high_watermark]
+        over = [entry for entry, last_offset in self.offsets.items() if last_offset < high_watermark]
         self._finish(over, error)
 
     def fail(self, error: ErrorCode) -> None:
         """Nobody can wait here any longer."""
-        self._finish(list(self._offsets), error)
+        self._finish(list(self.offsets), error)
 
     def _finish(self, entries: list[tuple[CommitWait, int]], error: ErrorCode) -> None:
         for entry in entries:
-            del self._offsets[entry]
+            del self.offsets[entry]
         for wait, number in entries:
             wait.finished(number, error)
 

@@ -60,12 +60,12 @@ class CommittedOffsets:
             self.put(key.group, key.topic, key.partition, committed)
         else:
             pending = self._pending.setdefault(producer_id, {})
-            _put(pending, key.group, key.topic, key.partition, committed)
+            pending.setdefault(key.group, {}).setdefault(key.topic, {})[key.partition] = committed
             self._open.setdefault(key.group, set()).add(producer_id)
 
     def put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
         """The log says, outside of a transaction, that this is committed."""
-        _put(self._groups, group_id, topic, partition, committed)
+        self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
 
     def commit(self, producer_id: int) -> None:
         """What this producer has pending counts from now on."""
@@ -74,7 +74,7 @@ class CommittedOffsets:
                 for partition, committed in partitions.items():
                     standing = self.get(group_id, topic, partition)
                     if standing is None or standing.record_offset < committed.record_offset:
-                        _put(self._groups, group_id, topic, partition, committed)
+                        self.put(group_id, topic, partition, committed)
 
     def abort(self, producer_id: int) -> None:
         """What this producer has pending is forgotten."""
@@ -133,10 +133,6 @@ class CommittedOffsets:
             for topic, partitions in groups.get(group_id, {}).items():
                 seen.update(dict.fromkeys((topic, partition) for partition in partitions))
         return iter(seen)
-
-
-def _put(groups: dict[str, _Topics], group_id: str, topic: str, partition: int, committed: Committed) -> None:
-    groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
 
 
 def _drop(groups: dict[str, _Topics], group_id: str, topic: str, partition: int) -> None:

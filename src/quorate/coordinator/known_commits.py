@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
-from typing import Final
 
 from quorate.coordinator.committed_offsets import Committed, CommittedOffsets
 from quorate.coordinator.effects import Caller, LogRecord
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from quorate.coordinator.log_format import NO_EXPIRY, encode
 from quorate.protocol.api.groups import OffsetCommitRequest, OffsetCommitResponse
-from quorate.protocol.batch import HEADER_BYTES, NO_LEADER_EPOCH, build_encoded, set_batch_time
+from quorate.protocol.batch import HEADER_BYTES, TimelessBatch
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.holes import holes_between
 from quorate.protocol.record import NO_HEADERS, encode_plain_record
@@ -25,20 +24,18 @@ __all__ = ["KnownCommit"]
 Topic = OffsetCommitRequest.Topic
 Answered = OffsetCommitResponse.Topic
 
-_NUMBERS: Final = Struct(">qi")  # offset and leader epoch, which stand behind each other
-_TIME: Final = Struct(">q")
-
 
 class _Partition:
     """What is written for one partition, and how."""
 
     __slots__ = (
+        "_between",
         "_group_id",
         "_key",
         "_metadata",
+        "_numbers",
         "_numbers_at",
         "_partition_id",
-        "_time_at",
         "_topic",
         "encoded",
     )
@@ -47,12 +44,14 @@ class _Partition:
         self._group_id, self._topic, self._partition_id = group_id, topic, one.partition_index
         self._key = OffsetCommitKey(group=group_id, topic=topic, partition=one.partition_index)
         self._metadata = one.committed_metadata or ""
-        self.encoded = encoded = self._encoded(0, 0, 0)
-        numbers, time = (
-            holes_between(encoded[1], self._encoded(*some)[1]) for some in ((-1, -1, 0), (0, 0, -1))
+        self.encoded = self._encoded(0, 0, 0)
+        _, zeros = self.encoded
+        places, time = (
+            holes_between(zeros, self._encoded(*some)[1])[0] for some in ((-1, -1, 0), (0, 0, -1))
         )
-        assert [hole.stop - hole.start for hole in (*numbers, *time)] == [_NUMBERS.size, _TIME.size]
-        self._numbers_at, self._time_at = numbers[0].start, time[0].start
+        self._numbers_at, self._between = places.start, zeros[places.stop : time.start]
+        self._numbers = Struct(f">qi{len(self._between)}sq")  # offset and epoch, what does not change, time
+        assert time.stop - places.start == self._numbers.size
 
     def _value(self, offset: int, epoch: int, wall_ms: int) -> OffsetCommitValue:
         return OffsetCommitValue(
@@ -65,15 +64,14 @@ class _Partition:
         return key, value
 
     def record(self, offset: int, epoch: int, wall_ms: int) -> LogRecord:
-        key, value = self.encoded
-        filled = bytearray(value)
-        self.fill(filled, 0, offset, epoch, wall_ms)
-        return LogRecord(self._key, self._value(offset, epoch, wall_ms), (key, bytes(filled)))
+        key, zeros = self.encoded
+        value = bytearray(zeros)
+        self.fill(value, 0, offset, epoch, wall_ms)
+        return LogRecord(self._key, self._value(offset, epoch, wall_ms), (key, bytes(value)))
 
     def fill(self, buffer: bytearray, at: int, offset: int, epoch: int, wall_ms: int) -> None:
         """Puts its numbers into the value that begins there."""
-        _NUMBERS.pack_into(buffer, at + self._numbers_at, offset, epoch)
-        _TIME.pack_into(buffer, at + self._time_at, wall_ms)
+        self._numbers.pack_into(buffer, at + self._numbers_at, offset, epoch, self._between, wall_ms)
 
     def put(
         self, committed: CommittedOffsets, offset: int, epoch: int, wall_ms: int, record_offset: int
@@ -120,15 +118,14 @@ class KnownCommit:
             ]
         )
 
-    def _empty_batch(self) -> tuple[bytearray, list[tuple[_Partition, int]]]:
+    def _empty_batch(self) -> tuple[TimelessBatch, list[tuple[_Partition, int]]]:
         """A batch of all that is written, without the numbers, and where in it the values are."""
         section, values = b"", []
         for number, partition in enumerate(self._partitions):
             key, value = partition.encoded
             section += encode_plain_record(number, key, value)
             values.append((partition, HEADER_BYTES + len(section) - len(NO_HEADERS) - len(value)))
-        batch = build_encoded(section, len(values), base_offset=0, leader_epoch=NO_LEADER_EPOCH, timestamp=0)
-        return batch, values
+        return TimelessBatch(section, len(values)), values
 
     @property
     def count(self) -> int:
@@ -137,7 +134,7 @@ class KnownCommit:
 
     @property
     def batch_bytes(self) -> int:
-        return len(self._batch)
+        return len(self._batch.data)
 
     def records(self, numbers: Sequence[int], wall_ms: int) -> list[LogRecord]:
         """What is written if all of it is taken."""
@@ -152,15 +149,15 @@ class KnownCommit:
         and whoever asks for the next has done with this one."""
         batch, at = self._batch, iter(numbers)
         for (partition, value_at), offset, epoch in zip(self._values, at, at, strict=True):
-            partition.fill(batch, value_at, offset, epoch, wall_ms)
-        set_batch_time(batch, wall_ms)
-        return batch
+            partition.fill(batch.data, value_at, offset, epoch, wall_ms)
+        batch.set_time(wall_ms)
+        return batch.data
 
     def put(
         self, committed: CommittedOffsets, numbers: Sequence[int], wall_ms: int, record_offset: int
     ) -> None:
-        """What is committed once that batch is in the log, its first record at an offset: the same as what its
-        records say one by one."""
+        """What is committed once that batch is in the log, its first record at an offset: what its records
+        say one by one."""
         at = iter(numbers)
         for partition, offset, epoch in zip(self._partitions, at, at, strict=True):
             partition.put(committed, offset, epoch, wall_ms, record_offset)

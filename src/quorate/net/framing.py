@@ -150,12 +150,12 @@ class FrameReader:
         """Where the next read goes. May be asked for several times before bytes arrive."""
         if self._frame is not None:
             return memoryview(self._frame)[self._filled : self._frame_bytes]
+        is_short = self.was_large or (self._budget is not None and self._budget.is_short)
+        if not self._carried and not is_short:
+            return self._scratch
         begin = len(self._carried)
-        if begin:
-            self._scratch[:begin] = self._carried
-        if self.was_large or (self._budget is not None and self._budget.is_short):
-            return self._scratch[begin : begin + SHORT_READ_BYTES]
-        return self._scratch[begin:] if begin else self._scratch
+        self._scratch[:begin] = self._carried
+        return self._scratch[begin : begin + SHORT_READ_BYTES] if is_short else self._scratch[begin:]
 
     def received(self, count: int) -> Sequence[Frame]:
         """The frames that are complete now that `count` bytes were put into the buffer."""

@@ -39,6 +39,7 @@ __all__ = [
     "BatchHeader",
     "ControlType",
     "Record",
+    "TimelessBatch",
     "TimestampType",
     "batches",
     "build",
@@ -49,7 +50,6 @@ __all__ = [
     "record_bytes",
     "records",
     "set_append_time",
-    "set_batch_time",
     "set_create_time",
     "set_producer",
     "stamp",
@@ -287,18 +287,6 @@ def set_append_time(buffer: bytearray | memoryview, position: int, append_time_m
     _set_timestamp(buffer, position, append_time_ms, _LOG_APPEND_TIME)
 
 
-def set_batch_time(buffer: bytearray, timestamp: int) -> None:
-    """Gives a batch, all of whose records have its time, another time, and a checksum of what is in it now.
-
-    >>> batch = build([Record(0, 7, None, b"value")])
-    >>> set_batch_time(batch, 8)
-    >>> batch == build([Record(0, 8, None, b"value")])
-    True
-    """
-    _TIMES.pack_into(buffer, 27, timestamp, timestamp)
-    _CRC.pack_into(buffer, 17, crc32c(memoryview(buffer)[_CHECKED_FROM:]))
-
-
 def set_create_time(buffer: bytearray | memoryview, position: int, max_timestamp: int) -> None:
     """Makes the records' own timestamps count, the largest being `max_timestamp`: clients may be wrong."""
     _set_timestamp(buffer, position, max_timestamp, 0)
@@ -455,6 +443,27 @@ def build_encoded(
     out[HEADER_BYTES:] = section
     _CRC_AND_ATTRIBUTES.pack_into(out, 17, crc32c(memoryview(out)[_CHECKED_FROM:]), attributes)
     return out
+
+
+class TimelessBatch:
+    """A batch that is built once and appended again and again, of records that are encoded already, all of
+    them of one time. Whoever changes something in it gives it a time afterwards, and its place in the log.
+
+    >>> batch = TimelessBatch(encode_record(Record(0, 7, None, b"value"), 0, 7), 1)
+    >>> batch.set_time(8)
+    >>> batch.data == build([Record(0, 8, None, b"value")])
+    True
+    """
+
+    __slots__ = ("_checked", "data")
+
+    def __init__(self, section: Buffer, count: int) -> None:
+        self.data = build_encoded(section, count, base_offset=0, leader_epoch=NO_LEADER_EPOCH, timestamp=0)
+        self._checked = memoryview(self.data)[_CHECKED_FROM:]
+
+    def set_time(self, timestamp: int) -> None:
+        _TIMES.pack_into(self.data, 27, timestamp, timestamp)
+        _CRC.pack_into(self.data, 17, crc32c(self._checked))
 
 
 def build_control(

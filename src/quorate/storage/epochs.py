@@ -59,10 +59,11 @@ class LeaderEpochs:
     (EpochEnd(epoch=4, end_offset=100), EpochEnd(epoch=1, end_offset=70))
     """
 
-    __slots__ = ("_entries",)
+    __slots__ = ("_entries", "latest_epoch")
 
     def __init__(self, entries: Iterable[tuple[int, int]] = ()) -> None:
         self._entries: list[EpochStart] = []
+        self.latest_epoch: int | None = None
         for epoch, start_offset in entries:
             self.assign(epoch, start_offset)
 
@@ -71,10 +72,6 @@ class LeaderEpochs:
 
     def __len__(self) -> int:
         return len(self._entries)
-
-    @property
-    def latest_epoch(self) -> int | None:
-        return self._entries[-1].epoch if self._entries else None
 
     def epoch_at(self, offset: int) -> int | None:
         """The epoch that an offset belongs to; None before the first."""
@@ -91,6 +88,7 @@ class LeaderEpochs:
                 return False
         kept = [one for one in self._entries if one.epoch < epoch and one.start_offset < start_offset]
         self._entries = [*kept, EpochStart(epoch, start_offset)]
+        self.latest_epoch = epoch
         return True
 
     def truncate_from_end(self, end_offset: int) -> bool:
@@ -113,6 +111,7 @@ class LeaderEpochs:
     def _replace(self, entries: list[EpochStart]) -> bool:
         is_changed = entries != self._entries
         self._entries = entries
+        self.latest_epoch = entries[-1].epoch if entries else None
         return is_changed
 
     # Where epochs end

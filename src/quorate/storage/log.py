@@ -219,7 +219,7 @@ class Log:
         except StorageError as error:
             self._failure = error
             raise
-        epoch = -1
+        epoch = self.epochs.latest_epoch
         for first, _, _, _, leader_epoch in batches:
             if epoch != leader_epoch >= 0:
                 epoch = leader_epoch

@@ -185,19 +185,19 @@ class PartitionLog:
             self._producers.states.update(stamped)
         return Appended(stamped.base_offset, stamped.last_offset, False, stamped.max_timestamp)
 
-    def append_made(
-        self, batch: bytearray, count: int, timestamp_ms: int, leader_epoch: int, now_ms: int
-    ) -> int:
-        """Appends a batch that this broker has made: of so many records of one time, and of no producer. Its
-        place is written into it. The offset of the first record."""
+    def append_made(self, batch: bytearray, count: int, now_ms: int, leader_epoch: int) -> None:
+        """Appends a batch that this broker has made now: of so many records of this time, and of no producer.
+        Its place is written into it."""
         log, size_bytes = self._log, len(batch)
-        self._check_size(size_bytes)
-        self._check_epoch(leader_epoch)
+        if size_bytes > log.config.segment_bytes:
+            self._check_size(size_bytes)
+        if leader_epoch != log.epochs.latest_epoch:
+            self._check_epoch(leader_epoch)
         offset = log.end_offset
         stamp(batch, 0, offset, leader_epoch)
-        last_offset = offset + count - 1
-        log.append_stamped((batch,), ((offset, last_offset, timestamp_ms, size_bytes, leader_epoch),), now_ms)
-        return offset
+        log.append_stamped(
+            (batch,), ((offset, offset + count - 1, now_ms, size_bytes, leader_epoch),), now_ms
+        )
 
     def append_many(
         self, produced: Sequence[Produced], leader_epoch: int, now_ms: int
@@ -274,7 +274,9 @@ class PartitionLog:
 
     def replicated_to(self, high_watermark: int) -> None:
         """Has to be told whenever the high watermark moves: a transaction is stable once its end is below."""
-        self.producers.replicated_to(high_watermark)
+        states = self._producers.states
+        if states.unreplicated:
+            states.replicated_to(high_watermark)
 
     def expire_producers(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers whose last batch is that old. How many they were."""

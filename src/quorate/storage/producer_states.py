@@ -204,12 +204,12 @@ class ProducerStates:
     0
     """
 
-    __slots__ = ("_open", "_states", "_unreplicated")
+    __slots__ = ("_open", "_states", "unreplicated")
 
     def __init__(self) -> None:
         self._states: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # transactions by their first offset, which increases; the producer
-        self._unreplicated: dict[int, int] = {}  # first offset of finished ones; where their marker is
+        self.unreplicated: dict[int, int] = {}  # first offset of finished ones; where their marker is
 
     def __len__(self) -> int:
         return len(self._states)
@@ -231,9 +231,9 @@ class ProducerStates:
     def first_unstable_offset(self) -> int | None:
         """Where the first transaction began that is open, or whose end can still get lost."""
         first_open = next(iter(self._open), None)
-        if not self._unreplicated:
+        if not self.unreplicated:
             return first_open
-        first_unreplicated = min(self._unreplicated)
+        first_unreplicated = min(self.unreplicated)
         return first_unreplicated if first_open is None else min(first_open, first_unreplicated)
 
     @property
@@ -298,7 +298,7 @@ class ProducerStates:
         if first_offset is None:
             return None
         self._open.pop(first_offset, None)
-        self._unreplicated[first_offset] = header.base_offset
+        self.unreplicated[first_offset] = header.base_offset
         if not marker.is_abort:
             return None
         last_stable_offset = next(iter(self._open), header.base_offset + 1)
@@ -316,12 +316,11 @@ class ProducerStates:
 
     def replicated_to(self, high_watermark: int) -> None:
         """Markers below the high watermark cannot get lost any more."""
-        if self._unreplicated:
-            self._unreplicated = {
-                first_offset: last_offset
-                for first_offset, last_offset in self._unreplicated.items()
-                if last_offset >= high_watermark
-            }
+        self.unreplicated = {
+            first_offset: last_offset
+            for first_offset, last_offset in self.unreplicated.items()
+            if last_offset >= high_watermark
+        }
 
     def expire(self, now_ms: int, expiration_ms: int) -> int:
         """Forgets producers whose last batch is so old, unless they have an open transaction. How many."""
