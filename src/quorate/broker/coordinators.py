@@ -26,13 +26,13 @@ from itertools import count
 from math import inf
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
-from quorate.broker.coordinators_batches import Held, OpenBatch, encoded_from
+from quorate.broker.coordinators_batches import Held, OpenBatch, PlainStep, PlainWritten, encoded_from
 from quorate.broker.coordinators_delivery import Delivery
 from quorate.broker.coordinators_gathering import Gathering
 from quorate.broker.leadership import Leadership
 from quorate.broker.partition import Partition
 from quorate.coordinator import log_format
-from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Ticket
+from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Producer, Ticket, Written
 from quorate.metadata.event import Event
 from quorate.net.crowding import Crowding
 from quorate.net.eventual import Eventual
@@ -51,11 +51,14 @@ from quorate.protocol.message import Message, Response
 from quorate.storage.errors import StorageError
 from quorate.values import dataclass, plain_members
 
-__all__ = ["Coordinators", "Hosted", "LoadCounts", "PlainStep", "Shard", "State"]
+__all__ = ["Coordinators", "Hosted", "LoadCounts", "Shard", "State"]
 
 STEPS_MAX: Final = 32
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
 write for so many, and their askers can go on while others are served."""
+CROWD: Final = 4
+"""Steps of one partition, in one turn of the loop, from which on it is less work to write them together than
+each by itself."""
 LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
 
 
@@ -66,7 +69,7 @@ class Shard(Protocol):
     def commit_transaction(self, producer_id: int) -> None: ...
     def abort_transaction(self, producer_id: int) -> None: ...
     def loaded(self, moment: Moment) -> Effects: ...
-    def append_refused(self, effects: Effects, code: ErrorCode, moment: Moment) -> Effects: ...
+    def append_refused(self, effects: Written, code: ErrorCode, moment: Moment) -> Effects: ...
     def unload(self) -> Effects: ...
     @property
     def next_deadline_ms(self) -> float: ...
@@ -74,26 +77,7 @@ class Shard(Protocol):
 
 
 S = TypeVar("S", bound=Shard)
-S_contra = TypeVar("S_contra", bound=Shard, contravariant=True)
 R = TypeVar("R", bound=Response)
-
-
-class PlainStep(Protocol[S_contra]):
-    """A step that is known but for some numbers. It leads to one batch, whose records have one time, and to
-    an answer that whoever asks knows already."""
-
-    @property
-    def count(self) -> int:
-        """How many records it has."""
-
-    @property
-    def batch_bytes(self) -> int: ...
-
-    def decide(self, shard: S_contra, numbers: Sequence[int], moment: Moment) -> bytearray | None:
-        """The batch; None if it is not to be taken, or not so plainly. Then nothing has happened."""
-
-    def apply(self, shard: S_contra, numbers: Sequence[int], moment: Moment, offset: int) -> None:
-        """That batch is in the log, its first record at an offset."""
 
 
 @plain_members
@@ -239,7 +223,7 @@ class Hosted(Generic[S]):
         self._waiting: dict[Ticket, tuple[Eventual[Any], Callable[[ErrorCode], Message]]] = {}
         self._delivery = host.delivery
         self._batch: OpenBatch | None = None
-        self._crowding = Crowding()  # of steps that could be written together
+        self._crowding = Crowding(CROWD)  # of steps that could be written together
         # Who was announced, and is still to be heard.
         self._announced: deque[tuple[Ticket, Callable[[Ticket, Moment], Effects]]] = deque()
         self._held: deque[Held] = deque()  # in the order of their offsets
@@ -348,10 +332,8 @@ class Hosted(Generic[S]):
         moment later."""
         host = self._host
         gathering = host.gathering
-        if (host.unwritten_steps >= STEPS_MAX or gathering.is_full) and not self._delivery.is_under_way:
-            if gathering.is_full:
-                gathering.end()
-            host.write()
+        if host.unwritten_steps >= STEPS_MAX or gathering.is_full:
+            self._make_room()
             if self.state is not State.ACTIVE:
                 return refuse(ErrorCode.NOT_COORDINATOR)
         ticket = next(self._tickets)
@@ -364,33 +346,63 @@ class Hosted(Generic[S]):
             return self._wait_for(ticket, refuse)
         return self._outcome(ticket, step(ticket, moment), moment, refuse)
 
-    def ask_alone(self, step: PlainStep[S], numbers: Sequence[int]) -> bool:
-        """Takes a step by itself, and writes it at once, for steps that seldom come together. Where nobody
-        follows, it is committed with that: then there is nothing to wait for, and that is less work than to
-        write it with others. Whether it was done; if not, it is to be asked as any other."""
+    def ask_plain(self, step: PlainStep[S], numbers: Sequence[int]) -> Response | Awaitable[Response] | None:
+        """Takes such a step. The answer, or something to wait for; None if it is to be asked as any other.
+
+        If steps seldom come together, and nobody follows, it is written at once and by itself: then it is
+        committed with that, and there is nothing to wait for."""
         partition, host = self.partition, self._host
+        if host.unwritten_steps >= STEPS_MAX:
+            self._make_room()
         leading = partition.leading
+        if (
+            leading is None
+            or self._refusal(leading) is not None
+            or step.batch_bytes > partition.config.max_message_bytes
+        ):
+            return None
+        moment = host.unwritten_since or host.moment()
+        if not step.is_taken(self.shard, moment):
+            return None
         if (
             self._batch is not None
             or self._held
-            or leading is None
             or leading.followers
-            or leading.leader_epoch != self.epoch
-            or len(leading.isr) < partition.min_isr
             or leading.high_watermark < self._applied_end_offset
-            or step.batch_bytes > partition.config.max_message_bytes
             or self._crowding.is_expected()
         ):
-            return False
-        moment = host.unwritten_since or host.moment()
-        batch = step.decide(self.shard, numbers, moment)
-        if batch is None:
-            return False
+            return self._write_plain(step, numbers, moment)
         offset = partition.log.end_offset
-        if not self._append(batch, step.count, moment):
-            return False
-        step.apply(self.shard, numbers, moment, offset)
-        return True
+        if not self._append(step.batch(numbers, moment.wall_ms), step.count, moment):
+            return None
+        step.apply(self.shard, numbers, moment.wall_ms, offset)
+        return step.answer
+
+    def _write_plain(
+        self, step: PlainStep[S], numbers: Sequence[int], moment: Moment
+    ) -> Awaitable[Response] | None:
+        """Writes it with others."""
+        number = 0 if self._batch is None else self._batch.count
+        encoded = step.section(number, numbers, moment.wall_ms)
+        batch = self._batch_for(None, len(encoded), moment)
+        if batch is None:
+            return None
+        if batch.count != number:
+            encoded = step.section(batch.count, numbers, moment.wall_ms)
+        offset = self.partition.log.end_offset + batch.count
+        ticket = next(self._tickets)
+        answers = (Answer(ticket, step.answer),)
+        batch.add(PlainWritten(step, numbers, moment.wall_ms, answers), step.count, encoded)
+        step.apply(self.shard, numbers, moment.wall_ms, offset)
+        self._host.unwritten_steps += 1
+        return self._wait_for(ticket, step.refuse)
+
+    def _make_room(self) -> None:
+        """Writes what there is, if nobody is just being told of what was written before."""
+        if not self._delivery.is_under_way:
+            if self._host.gathering.is_full:
+                self._host.gathering.end()
+            self._host.write()
 
     def _outcome(
         self, ticket: Ticket, effects: Effects, moment: Moment, refuse: Callable[[ErrorCode], R]
@@ -412,7 +424,11 @@ class Hosted(Generic[S]):
             self._arm()
             return self._wait_for(ticket, refuse) if mine is None else cast("R", mine)
         waiting = self._wait_for(ticket, refuse)
-        self._carry_out(effects, moment)
+        try:
+            self._carry_out(effects, moment)
+        except Exception:  # a bug; nobody waits for the answer
+            self._waiting.pop(ticket, None)
+            raise
         if self._batch is None:  # with that, it is armed when it is written, which is soon
             self._arm()
         return waiting
@@ -507,26 +523,39 @@ class Hosted(Generic[S]):
         refusal = self._refusal(partition.leading)
         if refusal is not None:
             return refusal
-        producer, batch, limit_bytes = effects.producer, self._batch, partition.config.max_message_bytes
-        records, number = effects.records, 0 if batch is None else batch.count
+        producer, records = effects.producer, effects.records
+        number = 0 if self._batch is None else self._batch.count
         encoded = encoded_from(number, records)
-        if batch is not None and not batch.takes(producer, len(encoded), limit_bytes):
-            self._flush()
-            if self.state is not State.ACTIVE:
-                return None  # the disk has failed, and everybody was told
-            batch, number, encoded = None, 0, encoded_from(0, records)
+        limit_bytes = partition.config.max_message_bytes - HEADER_BYTES
+        if len(encoded) > limit_bytes and len(encoded_from(0, records)) > limit_bytes:
+            return ErrorCode.MESSAGE_TOO_LARGE
+        batch = self._batch_for(producer, len(encoded), moment)
         if batch is None:
-            if HEADER_BYTES + len(encoded) > limit_bytes:
-                return ErrorCode.MESSAGE_TOO_LARGE
-            batch = self._batch = OpenBatch(producer, moment)
-            self._host.write_soon(self, moment)
-        batch.add(effects, encoded)
+            return None  # the disk has failed, and everybody was told
+        if batch.count != number:
+            number, encoded = 0, encoded_from(0, records)
+        batch.add(effects, len(records), encoded)
         offset, apply = partition.log.end_offset + number, self.shard.apply
         producer_id = NO_PRODUCER_ID if producer is None else producer.id
         for record in records:
             apply(record, offset, producer_id)
             offset += 1
         return None
+
+    def _batch_for(self, producer: Producer | None, size_bytes: int, moment: Moment) -> OpenBatch | None:
+        """A batch that takes so many bytes of a producer more; None if it is over."""
+        batch = self._batch
+        if batch is not None and not batch.takes(
+            producer, size_bytes, self.partition.config.max_message_bytes
+        ):
+            self._flush()
+            batch = None
+        if self.state is not State.ACTIVE:
+            return None
+        if batch is None:
+            batch = self._batch = OpenBatch(producer, moment)
+            self._host.write_soon(self, moment)
+        return batch
 
     def _refusal(self, leading: Leadership | None) -> ErrorCode | None:
         """Why the log would take nothing now."""

@@ -8,14 +8,18 @@ the batch is written, and the answers of a whole batch are held as one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
-from quorate.coordinator.effects import Effects, LogRecord, Moment, Producer
+from quorate.coordinator.effects import Answer, LogRecord, Moment, Producer, Written
 from quorate.coordinator.log_format import encode
 from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, build_encoded
+from quorate.protocol.errors import ErrorCode
+from quorate.protocol.message import Response
 from quorate.protocol.record import encode_plain_record
 
-__all__ = ["Held", "OpenBatch", "encoded_from"]
+__all__ = ["Held", "OpenBatch", "PlainStep", "PlainWritten", "encoded_from"]
+
+S_contra = TypeVar("S_contra", contravariant=True)
 
 _NOBODY: Final = Producer(NO_PRODUCER_ID, -1)
 
@@ -27,12 +31,62 @@ def encoded_from(number: int, records: Sequence[LogRecord]) -> bytes:
     return b"".join([encode_plain_record(at, *encode(record)) for at, record in enumerate(records, number)])
 
 
+class PlainStep(Protocol[S_contra]):
+    """A step that is known but for some numbers. It leads to records of one time, and to an answer that
+    whoever asks knows already, so that there is nothing to be made of them but bytes."""
+
+    @property
+    def count(self) -> int:
+        """How many records it has."""
+
+    @property
+    def batch_bytes(self) -> int:
+        """Of the batch that they are by themselves."""
+
+    @property
+    def answer(self) -> Response: ...
+    def refuse(self, code: ErrorCode) -> Response: ...
+
+    def is_taken(self, shard: S_contra, moment: Moment) -> bool:
+        """Whether it is, and this plainly. If not, nothing has happened."""
+
+    def batch(self, numbers: Sequence[int], wall_ms: int) -> bytearray:
+        """What is written, by itself."""
+
+    def section(self, number: int, numbers: Sequence[int], wall_ms: int) -> bytes:
+        """The same as a part of a batch, from the record of that number on."""
+
+    def records(self, numbers: Sequence[int], wall_ms: int) -> Sequence[LogRecord]:
+        """The same, for who wants to know what it means."""
+
+    def apply(self, shard: S_contra, numbers: Sequence[int], wall_ms: int, offset: int) -> None:
+        """It is in the log, its first record at an offset."""
+
+
+class PlainWritten:
+    """What was written of a plain step. A `Written`, whose records are made only if somebody asks."""
+
+    __slots__ = ("_numbers", "_step", "_wall_ms", "answers")
+
+    def __init__(
+        self, step: PlainStep[Any], numbers: Sequence[int], wall_ms: int, answers: Sequence[Answer]
+    ) -> None:
+        self._step = step
+        self._numbers = numbers
+        self._wall_ms = wall_ms
+        self.answers = answers
+
+    @property
+    def records(self) -> Sequence[LogRecord]:
+        return self._step.records(self._numbers, self._wall_ms)
+
+
 class Held(NamedTuple):
     """Steps whose answers wait until what they have written, or rest on, is committed."""
 
     last_offset: int
     deadline_ms: float
-    steps: list[Effects]
+    steps: list[Written]
 
 
 class OpenBatch:
@@ -42,7 +96,7 @@ class OpenBatch:
 
     def __init__(self, producer: Producer | None, moment: Moment) -> None:
         self.producer = producer
-        self.steps: list[Effects] = []
+        self.steps: list[Written] = []
         self.size_bytes = HEADER_BYTES
         self.count = 0  # of the records
         self._sections: list[bytes] = []
@@ -52,11 +106,11 @@ class OpenBatch:
         """Whether so many bytes more, of this producer, can be part of it."""
         return self.producer == producer and self.size_bytes + size_bytes <= limit_bytes
 
-    def add(self, step: Effects, encoded: bytes) -> None:
-        """The records of a step, encoded from the number on that comes next."""
+    def add(self, step: Written, count: int, encoded: bytes) -> None:
+        """So many records of a step, encoded from the number on that comes next."""
         self._sections.append(encoded)
         self.size_bytes += len(encoded)
-        self.count += len(step.records)
+        self.count += count
         self.steps.append(step)
 
     def build(self) -> bytearray:

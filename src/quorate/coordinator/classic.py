@@ -293,7 +293,7 @@ class ClassicGroup:
             member is not None
             and self.state is State.STABLE
             and generation == self.generation
-            and instance_id is None
+            and (instance_id is None or self.members.by_instance.get(instance_id) == member_id)
             and deadlines.push_back(
                 Timer(TimerKind.SESSION, self.group_id, member_id), now_ms + member.session_timeout_ms
             )

@@ -13,13 +13,13 @@ for the other members, a sync for the leader's assignment.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from quorate.metadata.event import Event
 from quorate.protocol.message import Message
 from quorate.protocol.message import Record as Declared
 
-__all__ = ["Answer", "Caller", "Effects", "LogRecord", "Moment", "Producer", "Ticket"]
+__all__ = ["Answer", "Caller", "Effects", "LogRecord", "Moment", "Producer", "Ticket", "Written"]
 
 Ticket = int
 """The host's name of a request that waits for its answer."""
@@ -52,12 +52,10 @@ class Producer(NamedTuple):
 
 
 class LogRecord(NamedTuple):
-    """One record of `__consumer_offsets`; without a value it says that the key is no more. Whoever knows how
-    it looks says so: its key and its value, as `log_format.encode` would make them."""
+    """One record of `__consumer_offsets`; without a value it says that the key is no more."""
 
     key: Declared
     value: Declared | None
-    encoded: tuple[bytes, bytes] | None = None
 
 
 class Answer(NamedTuple):
@@ -65,6 +63,15 @@ class Answer(NamedTuple):
 
     ticket: Ticket
     response: Message
+
+
+class Written(Protocol):
+    """What must be known of a step that has written something, as long as that is not committed."""
+
+    @property
+    def records(self) -> Sequence[LogRecord]: ...
+    @property
+    def answers(self) -> Sequence[Answer]: ...
 
 
 class Effects(NamedTuple):

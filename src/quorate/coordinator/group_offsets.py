@@ -73,9 +73,9 @@ class GroupOffsets:
     def takes_all(
         self, commit: KnownCommit, settings: GroupSettings, deadlines: Deadlines[Timer], now_ms: float
     ) -> bool:
-        """Whether a member commits that may, and nothing is too long. That it lives is noted then."""
+        """Whether one commits who may, and nothing is too long. That a member lives is noted then."""
         request = commit.request
-        if 2 * commit.metadata_characters > settings.offset_metadata_max_bytes:
+        if commit.metadata_characters > settings.offset_metadata_max_bytes:
             return False
         epoch, member_id = request.generation_id_or_member_epoch, request.member_id
         consumer = self._consumer.get(request.group_id)
@@ -85,8 +85,9 @@ class GroupOffsets:
             except ApiError:
                 return False
         classic = self._classic.get(request.group_id)
-        return classic is not None and classic.hears(
-            member_id, epoch, request.group_instance_id, deadlines, now_ms
+        return classic is not None and (
+            classic.hears(member_id, epoch, request.group_instance_id, deadlines, now_ms)
+            or (epoch < 0 and classic.state is State.EMPTY)
         )
 
     def _commit_judge(self, request: OffsetCommitRequest, caller: Caller, step: Step) -> offsets.Judge | None:

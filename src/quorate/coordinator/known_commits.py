@@ -8,21 +8,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from struct import Struct
+from typing import Any, Final, Protocol
 
 from quorate.coordinator.committed_offsets import Committed, CommittedOffsets
-from quorate.coordinator.effects import Caller, LogRecord
+from quorate.coordinator.effects import Caller, LogRecord, Moment
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
 from quorate.coordinator.log_format import NO_EXPIRY, encode
+from quorate.coordinator.offsets import java_length
+from quorate.coordinator.refusals import refuse
 from quorate.protocol.api.groups import OffsetCommitRequest, OffsetCommitResponse
 from quorate.protocol.batch import HEADER_BYTES, TimelessBatch
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.holes import holes_between
-from quorate.protocol.record import NO_HEADERS, encode_plain_record
+from quorate.protocol.record import NO_HEADERS, place_record, plain_content
 
 __all__ = ["KnownCommit"]
 
 Topic = OffsetCommitRequest.Topic
 Answered = OffsetCommitResponse.Topic
+
+_new: Final = tuple.__new__  # what a named tuple does, but for the names of its arguments
+
+
+class Committing(Protocol):
+    """The state of a coordinator, as far as a commit must know; see `shard`."""
+
+    @property
+    def committed_offsets(self) -> CommittedOffsets: ...
+    def takes_again(self, commit: KnownCommit, moment: Moment) -> bool: ...
 
 
 class _Partition:
@@ -37,21 +50,23 @@ class _Partition:
         "_numbers_at",
         "_partition_id",
         "_topic",
-        "encoded",
+        "content",
+        "value_at",
     )
 
     def __init__(self, group_id: str, topic: str, one: Topic.Partition) -> None:
         self._group_id, self._topic, self._partition_id = group_id, topic, one.partition_index
         self._key = OffsetCommitKey(group=group_id, topic=topic, partition=one.partition_index)
         self._metadata = one.committed_metadata or ""
-        self.encoded = self._encoded(0, 0, 0)
-        _, zeros = self.encoded
+        key, zeros = self._encoded(0, 0, 0)
         places, time = (
             holes_between(zeros, self._encoded(*some)[1])[0] for some in ((-1, -1, 0), (0, 0, -1))
         )
-        self._numbers_at, self._between = places.start, zeros[places.stop : time.start]
+        self._between = zeros[places.stop : time.start]
         self._numbers = Struct(f">qi{len(self._between)}sq")  # offset and epoch, what does not change, time
         assert time.stop - places.start == self._numbers.size
+        self.content = bytearray(plain_content(key, zeros))  # of its record, without the numbers
+        self._numbers_at = len(self.content) - len(NO_HEADERS) - len(zeros) + places.start
 
     def _value(self, offset: int, epoch: int, wall_ms: int) -> OffsetCommitValue:
         return OffsetCommitValue(
@@ -64,35 +79,35 @@ class _Partition:
         return key, value
 
     def record(self, offset: int, epoch: int, wall_ms: int) -> LogRecord:
-        key, zeros = self.encoded
-        value = bytearray(zeros)
-        self.fill(value, 0, offset, epoch, wall_ms)
-        return LogRecord(self._key, self._value(offset, epoch, wall_ms), (key, bytes(value)))
+        return LogRecord(self._key, self._value(offset, epoch, wall_ms))
 
     def fill(self, buffer: bytearray, at: int, offset: int, epoch: int, wall_ms: int) -> None:
-        """Puts its numbers into the value that begins there."""
+        """Puts its numbers into the content that begins there."""
         self._numbers.pack_into(buffer, at + self._numbers_at, offset, epoch, self._between, wall_ms)
 
     def put(
         self, committed: CommittedOffsets, offset: int, epoch: int, wall_ms: int, record_offset: int
     ) -> None:
         """What is committed once its record is in the log."""
-        found = Committed(offset, epoch, self._metadata, wall_ms, NO_EXPIRY, record_offset)
+        found = _new(Committed, (offset, epoch, self._metadata, wall_ms, NO_EXPIRY, record_offset))
         committed.put(self._group_id, self._topic, self._partition_id, found)
 
 
 class KnownCommit:
     """A request without its numbers: these are the offset and the leader epoch of each partition, in order.
-    Its topics have names, and it says nothing of how long offsets are kept."""
+    Its topics have names, and it says nothing of how long offsets are kept. A `PlainStep` for whoever hosts
+    the coordinator."""
 
     __slots__ = (
         "_batch",
+        "_contents",
         "_partitions",
-        "_values",
+        "answer",
+        "batch_bytes",
         "caller",
+        "count",
         "metadata_characters",
         "request",
-        "response",
     )
 
     def __init__(self, request: OffsetCommitRequest, caller: Caller) -> None:
@@ -100,11 +115,13 @@ class KnownCommit:
         self.caller = caller
         partitions = [(topic.name, one) for topic in request.topics for one in topic.partitions]
         self._partitions = [_Partition(request.group_id, topic, one) for topic, one in partitions]
-        self._batch, self._values = self._empty_batch()
+        self._batch, self._contents = self._empty_batch()
+        self.count = len(partitions)  # of its records
+        self.batch_bytes = len(self._batch.data)
         self.metadata_characters = max(
-            (len(one.committed_metadata or "") for _, one in partitions), default=0
+            (java_length(one.committed_metadata or "") for _, one in partitions), default=0
         )
-        self.response = OffsetCommitResponse(
+        self.answer = OffsetCommitResponse(
             topics=[
                 Answered(
                     name=topic.name,
@@ -119,49 +136,51 @@ class KnownCommit:
         )
 
     def _empty_batch(self) -> tuple[TimelessBatch, list[tuple[_Partition, int]]]:
-        """A batch of all that is written, without the numbers, and where in it the values are."""
-        section, values = b"", []
+        """A batch of all that is written, without the numbers, and where in it the contents are."""
+        section, contents = b"", []
         for number, partition in enumerate(self._partitions):
-            key, value = partition.encoded
-            section += encode_plain_record(number, key, value)
-            values.append((partition, HEADER_BYTES + len(section) - len(NO_HEADERS) - len(value)))
-        return TimelessBatch(section, len(values)), values
+            section += place_record(number, partition.content)
+            contents.append((partition, HEADER_BYTES + len(section) - len(partition.content)))
+        return TimelessBatch(section, len(contents)), contents
 
-    @property
-    def count(self) -> int:
-        """How many records it is."""
-        return len(self._partitions)
+    def refuse(self, code: ErrorCode) -> Any:
+        return refuse(self.request, self.caller.version, code)
 
-    @property
-    def batch_bytes(self) -> int:
-        return len(self._batch.data)
+    def is_taken(self, shard: Committing, moment: Moment) -> bool:
+        return shard.takes_again(self, moment)
+
+    def batch(self, numbers: Sequence[int], wall_ms: int) -> bytearray:
+        """What is written, as a batch that has yet to be given its place in the log. It is the same object
+        each time, and whoever asks for the next has done with this one."""
+        batch, at = self._batch, iter(numbers)
+        for (partition, content_at), offset, epoch in zip(self._contents, at, at, strict=True):
+            partition.fill(batch.data, content_at, offset, epoch, wall_ms)
+        batch.set_time(wall_ms)
+        return batch.data
+
+    def section(self, number: int, numbers: Sequence[int], wall_ms: int) -> bytes:
+        """The same as a part of the batch of others, its first record at a number."""
+        section, at = b"", iter(numbers)
+        for partition, offset, epoch in zip(self._partitions, at, at, strict=True):
+            partition.fill(partition.content, 0, offset, epoch, wall_ms)
+            section += place_record(number, partition.content)
+            number += 1
+        return section
 
     def records(self, numbers: Sequence[int], wall_ms: int) -> list[LogRecord]:
-        """What is written if all of it is taken."""
+        """The same as what it means."""
         at = iter(numbers)
         return [
             partition.record(offset, epoch, wall_ms)
             for partition, offset, epoch in zip(self._partitions, at, at, strict=True)
         ]
 
-    def batch(self, numbers: Sequence[int], wall_ms: int) -> bytearray:
-        """The same as a batch that has yet to be given its place in the log. It is the same object each time,
-        and whoever asks for the next has done with this one."""
-        batch, at = self._batch, iter(numbers)
-        for (partition, value_at), offset, epoch in zip(self._values, at, at, strict=True):
-            partition.fill(batch.data, value_at, offset, epoch, wall_ms)
-        batch.set_time(wall_ms)
-        return batch.data
-
-    def put(
-        self, committed: CommittedOffsets, numbers: Sequence[int], wall_ms: int, record_offset: int
-    ) -> None:
-        """What is committed once that batch is in the log, its first record at an offset: what its records
-        say one by one."""
-        at = iter(numbers)
-        for partition, offset, epoch in zip(self._partitions, at, at, strict=True):
-            partition.put(committed, offset, epoch, wall_ms, record_offset)
-            record_offset += 1
+    def apply(self, shard: Committing, numbers: Sequence[int], wall_ms: int, offset: int) -> None:
+        """It is in the log, its first record at an offset: the same as what its records say one by one."""
+        committed, at = shard.committed_offsets, iter(numbers)
+        for partition, committed_offset, epoch in zip(self._partitions, at, at, strict=True):
+            partition.put(committed, committed_offset, epoch, wall_ms, offset)
+            offset += 1
 
     def said_with(self, numbers: Sequence[int]) -> OffsetCommitRequest:
         """The whole request."""

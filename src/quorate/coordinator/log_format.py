@@ -62,8 +62,6 @@ def value_version(value: Record) -> int:
 
 def encode(record: LogRecord) -> tuple[bytes, bytes | None]:
     """The key and the value of a record; a tombstone has none."""
-    if record.encoded is not None:
-        return record.encoded
     key: Any = record.key
     value, kind = record.value, key.__class__
     if kind is OffsetCommitKey:

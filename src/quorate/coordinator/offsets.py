@@ -35,6 +35,7 @@ __all__ = [
     "fetch_one_group",
     "forget",
     "forget_all",
+    "java_length",
 ]
 
 A_co = TypeVar("A_co", covariant=True)
@@ -108,7 +109,7 @@ def _write_commits(
     for one in commits:
         partition, metadata = one.partition_index, one.committed_metadata or ""
         code = ErrorCode.NONE if judge is None else judge(topic, partition)
-        if metadata and _is_longer(metadata, characters_max):
+        if 2 * len(metadata) > characters_max and java_length(metadata) > characters_max:
             code = code or ErrorCode.OFFSET_METADATA_TOO_LARGE
         answers.append(answer(partition_index=partition, error_code=code))
         if code is ErrorCode.NONE:
@@ -123,12 +124,10 @@ def _write_commits(
     return answers
 
 
-def _is_longer(metadata: str, characters_max: int) -> bool:
-    """The limit is called one of bytes, and counts characters, as Java does: UTF-16 code units."""
-    return (
-        2 * len(metadata) > characters_max
-        and len(metadata.encode("utf-16-le", "surrogatepass")) > 2 * characters_max
-    )
+def java_length(text: str) -> int:
+    """Characters as Java counts them: UTF-16 code units. The limit of metadata is called one of bytes, and is
+    one of these."""
+    return len(text.encode("utf-16-le", "surrogatepass")) // 2
 
 
 # Fetch

@@ -20,7 +20,7 @@ out from the answers of the next coordinator.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from quorate.coordinator.classic_answers import join_refused, sync_refused
@@ -30,7 +30,7 @@ from quorate.coordinator.committed_offsets import CommittedOffsets
 from quorate.coordinator.consumer import Hearing
 from quorate.coordinator.consumer_groups import CONSUMER_KEYS, ConsumerGroups
 from quorate.coordinator.deadlines import Deadlines
-from quorate.coordinator.effects import Answer, Caller, Effects, LogRecord, Moment, Ticket
+from quorate.coordinator.effects import Answer, Caller, Effects, LogRecord, Moment, Ticket, Written
 from quorate.coordinator.events import GroupAppendRefused, GroupsLoaded, GroupsUnloaded
 from quorate.coordinator.group_listing import (
     describe_classic,
@@ -164,7 +164,7 @@ class GroupShard:
         if self._consumer.get(group_id) is None:
             self._classic.add_simple(group_id)
 
-    def append_refused(self, effects: Effects, code: ErrorCode, moment: Moment) -> Effects:
+    def append_refused(self, effects: Written, code: ErrorCode, moment: Moment) -> Effects:
         """Nothing of a step was applied, because the log refused its records: what to do instead.
 
         `code` is the log's own (NOT_ENOUGH_REPLICAS, MESSAGE_TOO_LARGE, ...); members are told what it means
@@ -359,18 +359,9 @@ class GroupShard:
         self._offsets.commit(ticket, request, caller, step)
         return step.effects()
 
-    def offset_commit_again(
-        self, commit: KnownCommit, numbers: Sequence[int], ticket: Ticket, moment: Moment
-    ) -> Effects:
-        """The same as that of all of the request, `commit.said_with(numbers)`, but quicker where all of it is
-        taken, as it is nearly always."""
-        if self.takes_again(commit, moment):
-            return Effects(commit.records(numbers, moment.wall_ms), (Answer(ticket, commit.response),))
-        return self.offset_commit(ticket, commit.said_with(numbers), commit.caller, moment)
-
     def takes_again(self, commit: KnownCommit, moment: Moment) -> bool:
-        """Whether all of such a commit is taken, whatever its numbers are. That its member lives is noted
-        then."""
+        """Whether all of such a commit is taken, whatever its numbers are, as it is nearly always. That its
+        member lives is noted then."""
         self._moment = moment
         return self._offsets.takes_all(commit, self._settings, self._deadlines, moment.now_ms)
 

@@ -1,4 +1,4 @@
-"""Whether it pays to wait for others: if some came together last time, they will again."""
+"""Whether it pays to wait for others: if enough came together last time, they will again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ from typing import Final
 
 __all__ = ["Crowding"]
 
-ALONE_MAX: Final = 16
+ALONE_MAX: Final = 64
 """After so many that came alone, one waits to find out whether it still is."""
 
 
 class Crowding:
-    """Of things of one kind, such as answers that could leave together.
+    """Of things of one kind, such as answers that could leave together. From how many on that pays is for
+    whoever waits to say.
 
-    >>> answers = Crowding()
+    >>> answers = Crowding(2)
     >>> answers.came(3)
     >>> answers.is_expected()
     True
@@ -22,9 +23,10 @@ class Crowding:
     True
     """
 
-    __slots__ = ("_is_crowded", "_left_alone")
+    __slots__ = ("_crowd", "_is_crowded", "_left_alone")
 
-    def __init__(self) -> None:
+    def __init__(self, crowd: int) -> None:
+        self._crowd = crowd
         self._is_crowded = False
         self._left_alone = ALONE_MAX
 
@@ -37,5 +39,5 @@ class Crowding:
 
     def came(self, number: int) -> None:
         """So many were there in the end, the one that waited among them."""
-        self._is_crowded = number > 1
+        self._is_crowded = number >= self._crowd
         self._left_alone = ALONE_MAX

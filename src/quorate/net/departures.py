@@ -14,11 +14,15 @@ from typing import Final, Protocol
 
 from quorate.net.crowding import Crowding
 
-__all__ = ["TOGETHER_MAX", "Departures"]
+__all__ = ["CROWD", "TOGETHER_MAX", "Departures"]
 
 TOGETHER_MAX: Final = 32
 """With so many answers they leave even if the turn goes on: who gets them can go on while others are
 served."""
+
+
+CROWD: Final = 2
+"""From so many on that left together they do so the next time."""
 
 
 class Departing(Protocol):
@@ -36,7 +40,7 @@ class Departures:
 
     def __init__(self, when_left: Callable[[], None] | None) -> None:
         self._when_left = when_left
-        self._crowding = Crowding()
+        self._crowding = Crowding(CROWD)
         self._held: list[Departing] = []
         self._is_awaited = False  # the end of the turn
         self.are_expected = self._crowding.is_expected

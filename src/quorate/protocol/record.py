@@ -19,6 +19,8 @@ __all__ = [
     "Record",
     "encode_plain_record",
     "encode_record",
+    "place_record",
+    "plain_content",
     "read_headers",
     "read_record",
     "skip_headers",
@@ -75,21 +77,20 @@ def encode_plain_record(offset_delta: int, key: Buffer, value: Buffer | None) ->
     >>> encode_plain_record(3, b"key", b"value") == encode_record(Record(3, 7, b"key", b"value"), 0, 7)
     True
     """
+    return place_record(offset_delta, plain_content(key, value))
+
+
+def plain_content(key: Buffer, value: Buffer | None) -> bytes:
+    """What of such a record does not depend on its place in the batch."""
     if value is None:
-        parts = [b"\x00\x00", uvarint(offset_delta << 1), uvarint(len(key) << 1), key, b"\x01\x00"]
-    else:
-        size = uvarint(len(value) << 1)
-        parts = [
-            b"\x00\x00",
-            uvarint(offset_delta << 1),
-            uvarint(len(key) << 1),
-            key,
-            size,
-            value,
-            NO_HEADERS,
-        ]
-    body = b"".join(parts)
-    return uvarint(len(body) << 1) + body
+        return b"".join((uvarint(len(key) << 1), key, b"\x01\x00"))
+    return b"".join((uvarint(len(key) << 1), key, uvarint(len(value) << 1), value, NO_HEADERS))
+
+
+def place_record(offset_delta: int, content: Buffer) -> bytes:
+    """The record of that content at a place in its batch."""
+    place = uvarint(offset_delta << 1)
+    return b"".join((uvarint(len(content) + len(place) + 2 << 1), b"\x00\x00", place, content))
 
 
 def read_record(data: bytes, position: int, base_offset: int, base_timestamp: int) -> tuple[Record, int]:

@@ -6,6 +6,7 @@ at a time: one call of the operating system finds all the small batches between 
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Final, NamedTuple
@@ -65,13 +66,16 @@ def headers_from(file: File, position: int, end: int) -> Iterator[tuple[int, Bat
 
 
 class NewestBatches:
-    """Where the last few batches of a segment are: most readers want these, and need not ask the disk."""
+    """Where the last few batches of a segment are: most readers want these, and need not ask the disk.
+
+    They are arrays and not lists: numbers that are objects, in every log that is written to, do not stay in
+    the caches."""
 
     __slots__ = ("_last_offsets", "_positions")
 
     def __init__(self) -> None:
-        self._last_offsets: list[int] = []
-        self._positions: list[int] = []
+        self._last_offsets = array("q")
+        self._positions = array("q")
 
     def add(self, position: int, last_offset: int) -> None:
         self._positions.append(position)
@@ -81,8 +85,8 @@ class NewestBatches:
             del self._last_offsets[: _NEWEST_MAX // 2]
 
     def clear(self) -> None:
-        self._last_offsets.clear()
-        self._positions.clear()
+        del self._last_offsets[:]
+        del self._positions[:]
 
     def place_of(self, offset: int) -> Place | None:
         """Before the first batch that ends at or after an offset; None if it may be an older one."""

@@ -8,16 +8,13 @@ coordinator is given together with what it knows already (`coordinator.known_com
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from struct import Struct
 from typing import Any, Final
 
 from quorate.broker.groups import Groups
-from quorate.broker.handlers.group_members import caller_of, refuse
+from quorate.broker.handlers.group_members import caller_of
 from quorate.broker.serving import Broker, Operation, ResourceKind
-from quorate.coordinator.effects import Moment
 from quorate.coordinator.known_commits import KnownCommit
-from quorate.coordinator.shard import GroupShard
 from quorate.net.routes import RequestContext
 from quorate.net.shortcuts import Said, Undecoded, Usual
 from quorate.protocol.api.connection import RequestHeader
@@ -45,18 +42,15 @@ IsKnown = Callable[[RequestContext, Sequence[OffsetCommitRequest.Topic], int], b
 
 
 class _Form:
-    """What commits have in common. A `PlainStep`."""
+    """What commits have in common."""
 
     __slots__ = (
         "_has_epochs",
         "_mask",
         "_numbers",
         "_rest",
-        "batch_bytes",
         "commit",
-        "count",
         "header",
-        "refuse",
         "usual",
         "version",
     )
@@ -69,8 +63,6 @@ class _Form:
         self.header = header
         self.version = header.request_api_version
         self.commit = commit
-        self.count, self.batch_bytes = commit.count, commit.batch_bytes
-        self.refuse = partial(refuse, commit.request, header.request_api_version)
         mask = bytearray(b"\xff" * len(body))
         places, end = [">"], 0
         for hole in holes:
@@ -82,15 +74,8 @@ class _Form:
         self._numbers = Struct("".join(places))
         self._mask = int.from_bytes(mask, "big")
         self._rest = int.from_bytes(body, "big") & self._mask
-        response = commit.response
-        self.usual = Usual(response, encode_response(response, header.request_api_version, 0))
-
-    def decide(self, shard: GroupShard, numbers: Sequence[int], moment: Moment) -> bytearray | None:
-        commit = self.commit
-        return commit.batch(numbers, moment.wall_ms) if shard.takes_again(commit, moment) else None
-
-    def apply(self, shard: GroupShard, numbers: Sequence[int], moment: Moment, offset: int) -> None:
-        self.commit.put(shard.committed_offsets, numbers, moment.wall_ms, offset)
+        answer = commit.answer
+        self.usual = Usual(answer, encode_response(answer, header.request_api_version, 0))
 
     def numbers_in(self, frame: Undecoded) -> Sequence[int] | None:
         """The numbers of a request of the same size; None if it differs in more than these."""
@@ -162,13 +147,13 @@ class CommitsAgain:
         hosted = self._groups.active(group_id)
         if hosted is None:
             return None
+        answer = hosted.ask_plain(commit, numbers)
+        if answer is None:
+            return None  # why not is found out the long way
         (correlation_id,) = _ID.unpack_from(buffer, begin + _ID_AT)
-        if hosted.ask_alone(form, numbers):
-            broker.count_committed(form.count)
+        if answer is commit.answer:
+            broker.count_committed(commit.count)
             return (form.usual.with_id(correlation_id),)
-        if not hosted.is_active:
-            return None  # its disk has failed just now
         header = form.header
         header.correlation_id = correlation_id
-        answer = hosted.ask(partial(hosted.shard.offset_commit_again, commit, numbers), form.refuse)
         return Said(header, answer, form.usual)
