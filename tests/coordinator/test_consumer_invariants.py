@@ -6,12 +6,14 @@ grow and go, coordinators change and the log refuses. After each step:
 - no partition is held by two members, by what they were told and have not given back
 - epochs never go back, neither the group's nor a member's
 - the log alone leads to the same state
+- whenever all have come round, it was told
 
 In the end, if everybody keeps talking, every partition that somebody wants is held.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 
 from consumer_story import OK, Consumer, ConsumerStory, topic_id
@@ -19,6 +21,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from quorate.coordinator.consumer_events import ConsumerRebalanceEnded
+from quorate.coordinator.consumer_members import MemberState
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.protocol.errors import ErrorCode
 
@@ -197,6 +201,17 @@ class Groups(RuleBasedStateMachine):
             if member.epoch > 0:
                 assert member.epoch >= self.epochs.get(member_id, 0)
                 self.epochs[member_id] = member.epoch
+
+    @invariant()
+    def it_is_told_when_all_have_come_round(self) -> None:
+        if self.story.group is None:
+            return
+        state = self.story.state
+        stable = [one.epoch for one in state.members.values() if one.state is MemberState.STABLE]
+        assert state.stable_counts == Counter(stable)
+        if state.is_settled:
+            told = [one for one in self.story.events if isinstance(one, ConsumerRebalanceEnded)]
+            assert (state.epoch, len(state.members)) in {(one.epoch, one.members) for one in told}
 
     @invariant()
     def the_log_alone_leads_to_the_same_state(self) -> None:

@@ -27,7 +27,7 @@ from quorate.coordinator.classic_members import NOBODY
 from quorate.coordinator.classic_rebalance import prepare
 from quorate.coordinator.consumer_admission import Admitted, check_size, known_member, taking_the_place_of
 from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings
-from quorate.coordinator.consumer_leaving import remove_members
+from quorate.coordinator.consumer_leaving import LEFT, remove_members
 from quorate.coordinator.consumer_members import ClassicMember, Member, MemberState
 from quorate.coordinator.consumer_payloads import (
     assignment_bytes,
@@ -248,7 +248,7 @@ def leave(
             )
         )
     if gone:
-        remove_members(group, list(gone.values()), "left", around, step)
+        remove_members(group, list(gone.values()), LEFT, around, step)
     return answers
 
 

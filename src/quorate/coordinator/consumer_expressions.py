@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from quorate.coordinator import consumer_records as records
-from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next_epoch
+from quorate.coordinator.consumer_group import (
+    TOPICS_CHANGED,
+    ConsumerGroup,
+    Surroundings,
+    next_epoch,
+)
 from quorate.coordinator.consumer_members import Member
 from quorate.coordinator.effects import Caller, LogRecord
 from quorate.coordinator.step import Step, TimerKind
@@ -88,7 +93,7 @@ def resolve(group: ConsumerGroup, around: Surroundings, step: Step) -> None:
     visible = [name for name in around.topics.names() if around.may_describe(caller, name)]
     resolved = resolve_expressions(sorted(state.regex_counts), visible)
     wanted = set(state.name_counts)
-    trigger = None
+    trigger, whose = None, state.members.get(member_id)
     for expression, topics in resolved.items():
         known = state.regexes.get(expression)
         if topics != (frozenset() if known is None else known.topics):
@@ -99,8 +104,7 @@ def resolve(group: ConsumerGroup, around: Surroundings, step: Step) -> None:
         )
     found_hash = metadata_hash(wanted, around.topics)
     if trigger is None and found_hash != state.metadata_hash:
-        trigger = "the topics have changed"
+        trigger, whose = TOPICS_CHANGED, None
     if trigger is not None:
-        member = state.members.get(member_id)
-        step.records.append(next_epoch(group, found_hash, trigger, member, step))
+        step.records.append(next_epoch(group, found_hash, trigger, whose, step))
         group.refreshed(state.epoch + 1)

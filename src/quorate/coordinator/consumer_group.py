@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Final
 
@@ -10,6 +10,7 @@ from quorate.coordinator import consumer_records as records
 from quorate.coordinator.classic import ClassicGroup
 from quorate.coordinator.consumer_events import GroupEpochBumped
 from quorate.coordinator.consumer_members import Member, MemberState
+from quorate.coordinator.consumer_rebalances import Rebalances
 from quorate.coordinator.consumer_rules import ConsumerRules
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.effects import Caller, LogRecord
@@ -17,7 +18,7 @@ from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.topics_view import TopicsView
 from quorate.values import dataclass
 
-__all__ = ["MEMBER_TIMERS", "ConsumerGroup", "Surroundings", "next_epoch"]
+__all__ = ["MEMBER_TIMERS", "TOPICS_CHANGED", "ConsumerGroup", "Surroundings", "next_epoch"]
 
 MEMBER_TIMERS: Final = (
     TimerKind.MEMBER_SESSION,
@@ -26,6 +27,10 @@ MEMBER_TIMERS: Final = (
     TimerKind.MEMBER_SYNC,
 )
 """What may be waited for of a member."""
+TOPICS_CHANGED: Final = "the topics have changed"
+"""A trigger that is no member's doing."""
+_TOPICS_TOLD_MAX: Final = 10
+"""Of the topics that have changed, so many are named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +46,16 @@ class Surroundings:
 class ConsumerGroup:
     """One group: its state, and what only this coordinator knows."""
 
-    __slots__ = ("_refreshed_epoch", "_wants_refresh", "resolver", "revocation_epochs", "state", "successor")
+    __slots__ = (
+        "_refreshed_epoch",
+        "_wants_refresh",
+        "changed_topics",
+        "rebalances",
+        "resolver",
+        "revocation_epochs",
+        "state",
+        "successor",
+    )
 
     def __init__(self, group_id: str) -> None:
         self.state = ConsumerGroupState(group_id)
@@ -51,6 +65,10 @@ class ConsumerGroup:
         """Whose rights decide what expressions match, while they are about to be looked up."""
         self.revocation_epochs: dict[str, int] = {}
         """The epochs of members at which they were told to give partitions back."""
+        self.rebalances = Rebalances()
+        self.changed_topics: set[str] = set()
+        """Those that may be different since they were last looked at. What changed while another coordinated
+        is not among them."""
         self._wants_refresh = True
         self._refreshed_epoch = 0
 
@@ -65,8 +83,11 @@ class ConsumerGroup:
     def timer(self, kind: TimerKind, member_id: str = "") -> Timer:
         return Timer(kind, self.state.group_id, member_id)
 
-    def topics_changed(self) -> None:
-        """The next heartbeat looks at the topics again."""
+    def topics_changed(self, names: Iterable[str]) -> None:
+        """The next heartbeat looks at the topics again. These are different."""
+        if not self.wants_refresh:
+            self.changed_topics.clear()
+        self.changed_topics.update(names)
         self._wants_refresh = True
 
     @property
@@ -112,10 +133,19 @@ class ConsumerGroup:
 
 
 def next_epoch(
-    group: ConsumerGroup, metadata_hash: int, trigger: str, member: Member | None, step: Step
+    group: ConsumerGroup,
+    metadata_hash: int,
+    trigger: str,
+    member: Member | None,
+    step: Step,
+    *,
+    removed: Sequence[str] = (),
 ) -> LogRecord:
-    """The record by which the group goes on to its next epoch. It is told why."""
+    """The record by which the group goes on to its next epoch. It is told why, and by whom; and, if it is
+    nobody, which topics have changed. `removed` are members that are put out with it."""
     epoch = group.state.epoch + 1
+    group.rebalances.goes_on(group.state, trigger, removed, step)
+    topics = sorted(group.changed_topics) if member is None and group.wants_refresh else []
     step.tell(
         GroupEpochBumped(
             group_id=group.group_id,
@@ -125,6 +155,8 @@ def next_epoch(
             member_id="" if member is None else member.member_id,
             client_id="" if member is None else member.client_id,
             client_host="" if member is None else member.client_host,
+            topics=tuple(topics[:_TOPICS_TOLD_MAX]),
+            more_topics=len(topics[_TOPICS_TOLD_MAX:]),
         )
     )
     return records.group_epoch(group.group_id, epoch, metadata_hash)

@@ -136,10 +136,10 @@ class ConsumerGroups:
     def topics_changed(self, topics: TopicsView, names: Iterable[str]) -> None:
         """The topics as they are now. These were created or deleted, or have changed."""
         self._topics = topics
-        changed = list(names)
+        changed = set(names)
         for group in self._groups.values():
-            if any(group.state.is_subscribed(name) for name in changed):
-                group.topics_changed()
+            if subscribed := group.state.subscribed_among(changed):
+                group.topics_changed(subscribed)
 
     def configure(self, group_id: str, config: Mapping[str, str]) -> None:
         """The dynamic configuration of a group, all of it."""

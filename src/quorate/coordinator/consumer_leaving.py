@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from quorate.coordinator import consumer_records as records
 from quorate.coordinator.consumer_admission import known_member
@@ -27,7 +27,10 @@ from quorate.protocol.errors import ErrorCode
 if TYPE_CHECKING:
     from quorate.coordinator.consumer import Hearing
 
-__all__ = ["expire", "leave", "remove_members"]
+__all__ = ["LEFT", "expire", "leave", "remove_members"]
+
+LEFT: Final = "left"
+"""Whoever goes of its own accord, or is removed by somebody; all others are put out by the coordinator."""
 
 
 def leave(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step: Step) -> None:
@@ -35,11 +38,12 @@ def leave(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step: St
     request = hearing.request
     member = known_member(group.state, request.member_id, request.instance_id)
     if request.member_epoch == STATIC_LEAVE_EPOCH:
+        group.rebalances.look(group.state)
         gone = replace(member, epoch=STATIC_LEAVE_EPOCH, pending_revocation=NOTHING_HELD)
         step.records.append(records.current_assignment(group.group_id, gone))
         group.cancel_revocation(member.member_id, step)
     else:
-        remove_members(group, [member], "left", around, step)
+        remove_members(group, [member], LEFT, around, step)
     step.answer(
         hearing.ticket,
         ConsumerGroupHeartbeatResponse(
@@ -83,7 +87,11 @@ def remove_members(
         if state.regex_counts[expression] == going[expression]:
             step.records.append(records.regex_tombstone(state.group_id, expression))
     found_hash = metadata_hash(state.subscribed_topics(without=members), around.topics)
-    step.records.append(next_epoch(group, found_hash, f"members went: {check}", members[0], step))
+    removed = [] if check == LEFT else [member.member_id for member in members]
+    trigger = f"members went: {check}"
+    step.records.append(next_epoch(group, found_hash, trigger, members[0], step, removed=removed))
+    if len(members) == len(state.members):
+        group.rebalances.emptied(state, step)
 
 
 def _tell_removed(group: ConsumerGroup, member: Member, check: str, around: Surroundings, step: Step) -> None:

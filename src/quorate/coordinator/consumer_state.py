@@ -1,14 +1,14 @@
 """The state of a consumer group: a fold over its records. `apply` is its only writer.
 
 Beside what the records say, it keeps what decisions ask again and again: who holds a partition, how many
-members subscribe to a topic or an expression, which assignor is named how often. All of it follows from the
-members.
+members subscribe to a topic or an expression, which assignor is named how often, how many have come to which
+epoch. All of it follows from the members.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Set
 from enum import StrEnum
 from typing import Any, Final, TypeVar
 
@@ -64,6 +64,9 @@ class GroupPhase(StrEnum):
     DEAD = "Dead"
 
 
+_SETTLED: Final = frozenset({GroupPhase.EMPTY, GroupPhase.STABLE})
+
+
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
     """What an expression matched, and when that was."""
@@ -89,6 +92,7 @@ class ConsumerGroupState:
         "name_counts",
         "regex_counts",
         "regexes",
+        "stable_counts",
         "static",
         "subscription_counts",
         "target_epoch",
@@ -117,6 +121,7 @@ class ConsumerGroupState:
         self.assignor_counts: Counter[str] = Counter()
         self.classic_count = 0
         self.classic_protocol_counts: Counter[str] = Counter()
+        self.stable_counts: Counter[int] = Counter()  # members that are STABLE, by their epoch
 
     # What the log says
 
@@ -191,6 +196,11 @@ class ConsumerGroupState:
                 self._count(old, -1)
             if new is not None:
                 self._count(new, 1)
+        if old is None or new is None or old.epoch != new.epoch or old.state is not new.state:
+            if old is not None and old.state is MemberState.STABLE:
+                _bump(self.stable_counts, old.epoch, -1)
+            if new is not None and new.state is MemberState.STABLE:
+                _bump(self.stable_counts, new.epoch, 1)
         if new is not None:
             self.members[new.member_id] = new
             if new.instance_id is not None:
@@ -245,9 +255,15 @@ class ConsumerGroupState:
             return GroupPhase.EMPTY
         if self.epoch > self.target_epoch:
             return GroupPhase.ASSIGNING
-        if all(member.is_reconciled_to(self.target_epoch) for member in self.members.values()):
+        if self.stable_counts[self.target_epoch] == len(self.members):
             return GroupPhase.STABLE
         return GroupPhase.RECONCILING
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nobody is on the way to another assignment, be it that nobody is there. Does not look at
+        each member."""
+        return self.phase in _SETTLED
 
     def owner_of(self, topic_id: Uuid, partition: int) -> str | None:
         """The member that holds the partition, be it only to give it back."""
@@ -287,6 +303,14 @@ class ConsumerGroupState:
             if (resolved := self.regexes.get(regex)) is not None:
                 names |= resolved.topics
         return frozenset(names)
+
+    def subscribed_among(self, names: Set[str]) -> set[str]:
+        """Which of these any member subscribes to, by name or by an expression that is resolved."""
+        found = self.name_counts.keys() & names
+        for regex in self.regex_counts:
+            if (resolved := self.regexes.get(regex)) is not None:
+                found |= resolved.topics & names
+        return found
 
     def is_subscribed(self, topic: str) -> bool:
         """Whether any member subscribes to the topic, by name or by an expression that is resolved."""

@@ -8,7 +8,12 @@ from quorate.coordinator import consumer_records as records
 from quorate.coordinator.consumer_admission import Admitted
 from quorate.coordinator.consumer_events import TargetComputed
 from quorate.coordinator.consumer_expressions import note_expression
-from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next_epoch
+from quorate.coordinator.consumer_group import (
+    TOPICS_CHANGED,
+    ConsumerGroup,
+    Surroundings,
+    next_epoch,
+)
 from quorate.coordinator.consumer_members import Member, Partitions
 from quorate.coordinator.consumer_reconciliation import Reconciliation, reconcile
 from quorate.coordinator.consumer_state import ConsumerGroupState
@@ -52,20 +57,40 @@ def take_steps(
     if trigger is not None or group.wants_refresh:
         wanted = state.subscribed_topics(without=[] if before is None else [before], plus=says)
         found_hash = metadata_hash(wanted, around.topics)
+        whose: Member | None = says
         if trigger is None and found_hash != state.metadata_hash:
-            trigger = "the topics have changed"
+            trigger, whose = TOPICS_CHANGED, None  # this member is only the first to be heard since
         if trigger is not None:
             epoch += 1
-            written.append(next_epoch(group, found_hash, trigger, says, step))
+            written.append(next_epoch(group, found_hash, trigger, whose, step))
         group.refreshed(epoch)
         if state.has_partition_metadata:
             written.append(records.partition_metadata_tombstone(state.group_id))
     target = _target(group, before, says, epoch, around, step)
     written += target.records
-    subscription_changed = names_changed or regex.changed
+    after = _towards(group, target, admitted, says, owned, names_changed or regex.changed, around)
+    if after is not says:
+        written.append(records.current_assignment(state.group_id, after))
+        group.time_revocation(after, step)
+    if written:
+        group.rebalances.stepped(state, before, after, step, epoch=epoch, target_epoch=target.epoch)
+    return written, after
+
+
+def _towards(
+    group: ConsumerGroup,
+    target: TargetAssignment,
+    admitted: Admitted,
+    says: Member,
+    owned: Partitions | None,
+    subscription_changed: bool,
+    around: Surroundings,
+) -> Member:
+    """The member a step nearer to its target; the same object if there is none to take."""
+    state = group.state
     if says.is_reconciled_to(target.epoch) and not subscription_changed:
-        return written, says  # nearly every heartbeat: there is nothing to look up
-    after = reconcile(
+        return says  # nearly every heartbeat: there is nothing to look up
+    return reconcile(
         says,
         Reconciliation(
             target_epoch=target.epoch,
@@ -76,10 +101,6 @@ def take_steps(
             subscription_changed=subscription_changed,
         ),
     )
-    if after is not says:
-        written.append(records.current_assignment(state.group_id, after))
-        group.time_revocation(after, step)
-    return written, after
 
 
 def _trigger(
