@@ -10,8 +10,9 @@ from quorate.client.group_consumer import GroupConsumer, GroupConsumerSettings, 
 from quorate.client.group_offsets import Committed, commit_offsets
 from quorate.client.membership import MembershipSettings
 from quorate.client.metadata import TopicPartition
-from quorate.coordinator.events import MemberRemoved, OffsetsExpired
-from quorate.node.group_metrics import GroupCounts
+from quorate.coordinator.consumer_events import ConsumerRebalanceEnded
+from quorate.coordinator.events import MemberRemoved, OffsetsExpired, RebalanceEnded
+from quorate.node.group_metrics import GroupCounts, RebalanceTimes
 
 NAMES = "kafka_server_group_coordinator_metrics_"
 SETTINGS = {
@@ -66,6 +67,11 @@ async def test_groups_members_and_what_happens_to_them(tmp_path):
         assert found["group_rebalance_total", "classic"] >= 1
         assert found["group_rebalance_total", "consumer"] >= 1
         assert found["group_completed_rebalance_total",] == 1
+        assert found["group_timed_rebalance_total", "classic"] == 1
+        assert found["group_timed_rebalance_total", "consumer"] == 1
+        for protocol in ("classic", "consumer"):
+            took_ms = found["group_rebalance_time_ms_total", protocol]
+            assert 0 <= found["group_rebalance_time_max_ms", protocol] <= took_ms
         assert found["partition_unload_total",] == found["member_left_total",] == 0
         for one in members:
             await one.close()
@@ -84,6 +90,18 @@ def test_members_that_are_put_out_are_not_those_who_leave():
     counts = GroupCounts()
     counts.saw([removed("members left"), removed("a member missed its heartbeats"), removed("did not join")])
     assert (counts.members_left, counts.members_expired) == (1, 2)
+
+
+def test_rebalances_are_timed_if_it_is_known_when_they_began():
+    counts = GroupCounts()
+    ended = [
+        ConsumerRebalanceEnded("g", epoch, 1, took_ms) for epoch, took_ms in ((2, 30), (3, None), (4, 20))
+    ]
+    counts.saw([*ended, RebalanceEnded("h", 1, "a member joined", 1, "a", "range", 500)])
+    assert counts.rebalances_ended == {
+        "classic": RebalanceTimes(1, 500, 500),
+        "consumer": RebalanceTimes(2, 50, 30),
+    }
 
 
 def test_expired_offsets_are_counted_one_by_one():

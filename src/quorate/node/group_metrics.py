@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from quorate.broker.groups import Groups
-from quorate.coordinator.consumer_events import GroupEpochBumped
+from quorate.coordinator.consumer_events import ConsumerRebalanceEnded, GroupEpochBumped
 from quorate.coordinator.events import MemberRemoved, OffsetsExpired, RebalanceEnded, RebalanceStarted
 from quorate.metadata.event import Event
 from quorate.node.request_times import Note
@@ -23,14 +23,29 @@ from quorate.protocol.api.groups import (
     OffsetDeleteResponse,
 )
 from quorate.protocol.message import Request
+from quorate.values import dataclass
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
-__all__ = ["GroupCounts", "GroupMetrics"]
+__all__ = ["GroupCounts", "GroupMetrics", "RebalanceTimes"]
 
 _GROUPS: Final = "kafka_server_group_coordinator_metrics_"
 _LEFT: Final = "left"
+
+
+@dataclass(slots=True)
+class RebalanceTimes:
+    """How long rebalances took that have ended."""
+
+    count: int = 0
+    took_ms: int = 0  # all of them together
+    took_ms_max: int = 0
+
+    def add(self, took_ms: int) -> None:
+        self.count += 1
+        self.took_ms += took_ms
+        self.took_ms_max = max(self.took_ms_max, took_ms)
 
 
 class GroupCounts:
@@ -38,7 +53,7 @@ class GroupCounts:
 
     def __init__(self) -> None:
         self.rebalances_started = {"classic": 0, "consumer": 0}
-        self.rebalances_completed = 0
+        self.rebalances_ended = {"classic": RebalanceTimes(), "consumer": RebalanceTimes()}
         self.members_left = 0
         self.members_expired = 0
         self.offsets_committed = 0
@@ -54,8 +69,10 @@ class GroupCounts:
             match event:
                 case RebalanceStarted():
                     self.rebalances_started["classic"] += 1
-                case RebalanceEnded():
-                    self.rebalances_completed += 1
+                case RebalanceEnded(duration_ms=took_ms):
+                    self.rebalances_ended["classic"].add(took_ms)
+                case ConsumerRebalanceEnded(duration_ms=int(took_ms)):
+                    self.rebalances_ended["consumer"].add(took_ms)
                 case GroupEpochBumped():
                     self.rebalances_started["consumer"] += 1
                 case MemberRemoved(check=check) if _LEFT in check:
@@ -103,12 +120,13 @@ class GroupMetrics:
         for protocol, count in counts.rebalances_started.items():
             rebalances.add_metric([protocol], count)
         yield rebalances
+        yield from _of_times(counts.rebalances_ended)
         put_out = "Members that were put out, because they were not heard of or did not come back."
         for name, about, count in (
             (
                 "group_completed_rebalance",
                 "Rebalances that classic groups completed.",
-                counts.rebalances_completed,
+                counts.rebalances_ended["classic"].count,
             ),
             ("member_expired", put_out, counts.members_expired),
             ("member_left", "Members that left.", counts.members_left),
@@ -117,6 +135,22 @@ class GroupMetrics:
             ("offset_expiration", "Offsets that became too old.", counts.offsets_expired),
         ):
             yield CounterMetricFamily(_GROUPS + name, about, count)
+
+
+def _of_times(ended: Mapping[str, RebalanceTimes]) -> Iterator[Metric]:
+    from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily
+
+    about = "Rebalances that have ended and of which it is known how long they took."
+    timed = CounterMetricFamily(_GROUPS + "group_timed_rebalance", about, labels=["protocol"])
+    about = "How long they took, together."
+    took = CounterMetricFamily(_GROUPS + "group_rebalance_time_ms", about, labels=["protocol"])
+    about = "The longest time that one of them took."
+    longest = GaugeMetricFamily(_GROUPS + "group_rebalance_time_max_ms", about, labels=["protocol"])
+    for protocol, times in ended.items():
+        timed.add_metric([protocol], times.count)
+        took.add_metric([protocol], times.took_ms)
+        longest.add_metric([protocol], times.took_ms_max)
+    yield from (timed, took, longest)
 
 
 def _of_states(groups: Groups) -> Iterator[Metric]:
