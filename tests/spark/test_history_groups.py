@@ -200,12 +200,16 @@ def test_a_rebalance_says_what_set_it_off(spark: SparkSession) -> None:
     }
     ended = {"generation": 2, "members": 2, "duration_ms": 3000, "removed": ["m-9"]}
     bumped = {"epoch": 5, "trigger": "a member left", "members": 2, "member_id": ""}
+    settled = {"epoch": 6, "members": 3, "duration_ms": 4000, "removed": ["m-8"]}
     events = of_rows(
         spark,
         [
             _event(10, "RebalanceStarted", "g", started),
             _event(13, "RebalanceEnded", "g", ended),
             _event(20, "GroupEpochBumped", "h", bumped),
+            _event(21, "GroupEpochBumped", "h", bumped | {"epoch": 6, "member_id": "m-3"}),
+            _event(24, "ConsumerRebalanceEnded", "h", settled),
+            _event(30, "ConsumerRebalanceEnded", "h", settled | {"epoch": 7, "duration_ms": None}),
         ],
         EVENTS,
     )
@@ -237,6 +241,13 @@ def test_a_rebalance_says_what_set_it_off(spark: SparkSession) -> None:
     assert silent["end_ts"] == clock(1)
     consumer = rows["h", 5]
     assert (consumer["group_type"], consumer["source"], consumer["member_id"]) == ("consumer", "events", None)
+    assert (consumer["end_ts"], consumer["duration_ms"]) == (clock(20), None), "another epoch came"
+    consumer = rows["h", 6]
+    assert (consumer["trigger"], consumer["member_id"]) == ("a member left", "m-3")
+    assert (consumer["start_ts"], consumer["end_ts"], consumer["duration_ms"]) == (clock(21), clock(24), 4000)
+    assert (consumer["removed"], consumer["member_count"]) == (["m-8"], 3)
+    untold = rows["h", 7]
+    assert (untold["trigger"], untold["end_ts"], untold["duration_ms"]) == (None, clock(30), None)
     assert [rows["stormy", 10 + n]["is_storm"] for n in range(5)] == [False] * 4 + [True]
 
 

@@ -16,6 +16,7 @@ __all__ = ["lag", "rebalances"]
 _STARTED: Final = "RebalanceStarted"
 _ENDED: Final = "RebalanceEnded"
 _BUMPED: Final = "GroupEpochBumped"
+_CONSUMER_ENDED: Final = "ConsumerRebalanceEnded"
 _TOLD: Final = ("trigger", "member_id", "client_id", "client_host", "reason", "start_ts")
 _GROUP: Final = ("cluster_id", "group_id", "group_type", "generation")
 _READER: Final = ("cluster_id", "group_id", "topic", "partition")
@@ -141,23 +142,54 @@ def _classic(events: DataFrame) -> DataFrame:
 
 
 def _consumer(events: DataFrame) -> DataFrame:
-    """The members of a consumer group go over to the new assignment each at their own time: that it has an
-    end is nowhere said."""
-    return events.where(fn.col("kind") == _BUMPED).select(
+    """Each new epoch, with what set it off. The one that all members have come to has what is told of the
+    end; those before it, on the way there, have not."""
+    bumped = fn.when(
+        fn.col("kind") == _BUMPED,
+        fn.struct(
+            _text("trigger").alias("trigger"),
+            _text("member_id").alias("member_id"),
+            _text("client_id").alias("client_id"),
+            _text("client_host").alias("client_host"),
+            _text("reason").alias("reason"),
+            fn.col("ts").alias("start_ts"),
+        ),
+    )
+    ended = fn.when(
+        fn.col("kind") == _CONSUMER_ENDED,
+        fn.struct(
+            fn.from_json(_field("removed"), "array<string>").alias("removed"),
+            _field("members").try_cast("int").alias("told_members"),
+            _field("duration_ms").try_cast("bigint").alias("duration_ms"),
+            fn.col("ts").alias("ts"),
+        ),
+    )
+    epochs = (
+        events.where(fn.col("kind").isin(_BUMPED, _CONSUMER_ENDED))
+        .select(
+            "cluster_id",
+            "group_id",
+            _field("epoch").try_cast("int").alias("generation"),
+            bumped.alias("bumped"),
+            ended.alias("ended"),
+        )
+        .groupBy("cluster_id", "group_id", "generation")
+        .agg(
+            # What the log refused is told twice; the last time it was so.
+            fn.max_by("bumped", "bumped.start_ts").alias("bumped"),
+            fn.max_by("ended", "ended.ts").alias("ended"),
+        )
+    )
+    return epochs.select(
         "cluster_id",
         "group_id",
         fn.lit("consumer").alias("group_type"),
-        _field("epoch").try_cast("int").alias("generation"),
-        _text("trigger").alias("trigger"),
-        _text("member_id").alias("member_id"),
-        _text("client_id").alias("client_id"),
-        _text("client_host").alias("client_host"),
-        _text("reason").alias("reason"),
-        fn.col("ts").alias("start_ts"),
-        fn.lit(None).cast("array<string>").alias("removed"),
-        fn.lit(None).cast("int").alias("told_members"),
-        fn.lit(None).cast("bigint").alias("duration_ms"),
-        fn.col("ts").alias("told_ts"),
+        "generation",
+        *[f"bumped.{name}" for name in _TOLD],
+        "ended.removed",
+        "ended.told_members",
+        "ended.duration_ms",
+        fn.coalesce("ended.ts", "bumped.start_ts").alias("told_ts"),
     )
 
 

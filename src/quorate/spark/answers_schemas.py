@@ -146,8 +146,8 @@ REBALANCES: Final = StructType(
         column("removed", ArrayType(_TEXT), "members that did not come back in time"),
         column("member_count", _INT, "afterwards"),
         column("start_ts", _TIME, "when it began; null without events"),
-        column("end_ts", _TIME, "when the new generation began"),
-        column("duration_ms", _LONG, "how long the members waited; null without events"),
+        column("end_ts", _TIME, "when it ended; if that is not told, when the new generation began"),
+        column("duration_ms", _LONG, "how long it took; null if that is not told"),
         column("recent_count", _INT, "rebalances of the group up to here in the time of a storm"),
         column("is_storm", _FLAG, "so many that it counts as a storm: see the function"),
     ]
