@@ -88,7 +88,7 @@ class Hosting:
     def __init__(self, directory):
         self.serving = Serving(directory)
         self.shards = Coordinators(
-            Counting,
+            lambda _: Counting(),
             lambda: Moment(self.serving.now_ms, self.serving.wall_ms),
             commit_timeout_ms=5000,
             offline=self.serving.replicas.offline,

@@ -3,8 +3,9 @@
 import pytest
 
 from broker.serving import BROKER_ID, Serving, in_loop
-from quorate.broker.groups import OFFSETS_TOPIC, Groups, java_hash
+from quorate.broker.groups import OFFSETS_TOPIC, Groups
 from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
+from quorate.coordinator.group_places import java_hash
 from quorate.metadata import records as r
 from quorate.protocol.api.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from quorate.protocol.errors import ErrorCode

@@ -79,7 +79,7 @@ class ConsumerStory:
         self.shard.loaded(self.moment)
 
     def _start(self) -> None:
-        self.shard = GroupShard(self.settings, lambda: f"id-{next(self._ids)}")
+        self.shard = GroupShard(self.settings, lambda: f"id-{next(self._ids)}", 7)
         self.tell_topics()
 
     # The host

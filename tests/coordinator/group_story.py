@@ -221,7 +221,7 @@ class Groups:
         self._do(self.shard.loaded(self.moment))
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.settings, lambda: f"id{next(self._ids)}")
+        return GroupShard(self.settings, lambda: f"id{next(self._ids)}", 7)
 
     # Looking
 

@@ -170,8 +170,8 @@ def test_it_says_what_it_has_found() -> None:
     groups.commits_in_transaction(1, 5, group_id="h")
     joining = groups.consumer("c").joins()
     unloaded = groups.shard.unload()
-    assert unloaded.events == [GroupsUnloaded(groups=2, waiting=1)]
+    assert unloaded.events == [GroupsUnloaded(partition=7, groups=2, waiting=1)]
     assert [one.response.error_code for one in unloaded.answers] == [ErrorCode.NOT_COORDINATOR]
     assert joining.waits
     shard = groups.replayed()
-    assert shard.loaded(groups.moment).events == [GroupsLoaded(2, 2, 1, 1)]
+    assert shard.loaded(groups.moment).events == [GroupsLoaded(7, 2, 2, 1, 1)]

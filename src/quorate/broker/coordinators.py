@@ -104,7 +104,7 @@ class Coordinators(Generic[S]):
 
     def __init__(
         self,
-        make: Callable[[], S],
+        make: Callable[[int], S],
         moment: Callable[[], Moment],
         *,
         commit_timeout_ms: float,
@@ -113,7 +113,7 @@ class Coordinators(Generic[S]):
         logger: logging.Logger,
         when_loaded: Callable[[Hosted[S]], None] = lambda _: None,
     ) -> None:
-        """`offline` is told of a partition whose disk has failed."""
+        """`make` is given the number of a partition. `offline` is told of one whose disk has failed."""
         self._make = make
         self.moment = moment
         self.commit_timeout_ms = commit_timeout_ms
@@ -142,7 +142,7 @@ class Coordinators(Generic[S]):
             return
         if hosted is not None:
             hosted.drop()
-        hosted = Hosted(self, partition, self._make(), self._forget)
+        hosted = Hosted(self, partition, self._make(partition_id), self._forget)
         self._hosted[partition_id] = hosted
         hosted.load()
 

@@ -14,28 +14,16 @@ from quorate.broker.group_topics import GroupTopics
 from quorate.broker.partition import Partition
 from quorate.broker.serving import Broker
 from quorate.coordinator.effects import Moment
+from quorate.coordinator.group_places import place_hash
 from quorate.coordinator.shard import GroupShard
 from quorate.metadata.event import Event
 from quorate.metadata.image import GROUP, ClusterImage
 from quorate.metadata.touched import Touched
 
-__all__ = ["OFFSETS_TOPIC", "Groups", "java_hash"]
+__all__ = ["OFFSETS_TOPIC", "Groups"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 _HASHES_MAX: Final = 100_000
-
-
-def java_hash(text: str) -> int:
-    """What Java makes of a string: 31 times what came before, plus the next UTF-16 code unit, in 32 bits.
-
-    >>> java_hash("test"), java_hash("polygenelubricants")
-    (3556498, -2147483648)
-    """
-    value = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        value = (31 * value + (high << 8 | low)) & 0xFFFF_FFFF
-    return value - (1 << 32) if value >> 31 else value
 
 
 class Groups:
@@ -66,10 +54,10 @@ class Groups:
             self._moment = Moment(now_ms, self._broker.wall_ms())
         return self._moment
 
-    def _make_shard(self) -> GroupShard:
+    def _make_shard(self, partition: int) -> GroupShard:
         random = self._broker.random
         shard = GroupShard(
-            self._broker.settings.groups, lambda: str(UUID(bytes=random.randbytes(16), version=4))
+            self._broker.settings.groups, lambda: str(UUID(bytes=random.randbytes(16), version=4)), partition
         )
         shard.topics_changed(self.topics, ())
         for kind, name in self._broker.image.configs:
@@ -114,8 +102,7 @@ class Groups:
         if hashed is None:
             if len(self._known) >= _HASHES_MAX:
                 self._known.clear()
-            hashed = java_hash(group_id)
-            hashed = self._known[group_id] = 0 if hashed == -1 << 31 else abs(hashed)
+            hashed = self._known[group_id] = place_hash(group_id)
         return hashed % self._partition_count()
 
     def of(self, group_id: str) -> Hosted[GroupShard]:

@@ -198,6 +198,9 @@ class GroupAppendRefused(Event):
 
 @dataclass(frozen=True, slots=True)
 class GroupsLoaded(Event):
+    """This broker coordinates the groups of a partition of `__consumer_offsets` from now on."""
+
+    partition: int
     groups: int
     members: int
     offsets: int
@@ -205,15 +208,18 @@ class GroupsLoaded(Event):
 
     def line(self) -> str:
         return (
-            f"Loaded {self.groups} groups members={self.members} offsets={self.offsets}"
-            f" open_transactions={self.open_transactions}"
+            f"Loaded {self.groups} groups partition={self.partition} members={self.members}"
+            f" offsets={self.offsets} open_transactions={self.open_transactions}"
         )
 
 
 @dataclass(frozen=True, slots=True)
 class GroupsUnloaded(Event):
+    """It does not any more."""
+
+    partition: int
     groups: int
     waiting: int  # requests that were sent away
 
     def line(self) -> str:
-        return f"Unloaded {self.groups} groups waiting={self.waiting}"
+        return f"Unloaded {self.groups} groups partition={self.partition} waiting={self.waiting}"

@@ -81,9 +81,10 @@ _CLASSIC_TIMERS = frozenset({TimerKind.SESSION, TimerKind.JOIN, TimerKind.SYNC})
 class GroupShard:
     """`new_id` returns the text of a new random UUID at each call: member ids are made of it."""
 
-    def __init__(self, settings: GroupSettings, new_id: Callable[[], str]) -> None:
+    def __init__(self, settings: GroupSettings, new_id: Callable[[], str], partition: int) -> None:
         self._settings = settings
         self._new_id = new_id
+        self._partition = partition
         self._deadlines: Deadlines[Timer] = Deadlines()
         self._moment = Moment(0, 0)
         self._is_loaded = False
@@ -152,6 +153,7 @@ class GroupShard:
         members += sum(len(group.state.members) for group in self._consumer)
         step.tell(
             GroupsLoaded(
+                partition=self._partition,
                 groups=len(self._classic) + len(self._consumer),
                 members=members,
                 offsets=len(self.committed_offsets),
@@ -197,7 +199,7 @@ class GroupShard:
         number = len(self._classic) + len(self._consumer)
         self._classic.unload(step)
         self._deadlines = Deadlines()
-        step.tell(GroupsUnloaded(number, len(step.answers)))
+        step.tell(GroupsUnloaded(self._partition, number, len(step.answers)))
         return step.effects()
 
     # Time
