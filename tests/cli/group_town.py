@@ -64,14 +64,27 @@ class Town:
 
         self.do(commit())
 
-    def member(self, group: str, protocol: GroupProtocol = GroupProtocol.CLASSIC) -> Callable[[], None]:
+    def publish(self, *events: dict[str, Any]) -> None:
+        """Events, as nodes publish them."""
+
+        async def publish() -> None:
+            async with Cluster(self.node.bootstrap) as cluster, Producer(cluster) as producer:
+                for event in events:
+                    await producer.send("__cluster_events", json.dumps(event).encode(), partition=0)
+                await producer.flush()
+
+        self.do(publish())
+
+    def member(
+        self, group: str, protocol: GroupProtocol = GroupProtocol.CLASSIC, instance_id: str | None = None
+    ) -> Callable[[], None]:
         """A member that has everything; what ends it."""
 
         async def join() -> tuple[Cluster, GroupConsumer]:
             cluster = Cluster(self.node.bootstrap)
             settings = GroupConsumerSettings(
                 protocol=protocol,
-                membership=MembershipSettings(heartbeat_interval_ms=100),
+                membership=MembershipSettings(heartbeat_interval_ms=100, instance_id=instance_id),
                 fetcher=FetcherSettings(reset=Reset.EARLIEST),
             )
             consumer = GroupConsumer(cluster, group, ["orders"], settings)

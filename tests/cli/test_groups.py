@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from node.one_node import HOST
 from quorate.cli.main import app
 from quorate.client.group_consumer import GroupProtocol
+from quorate.coordinator.group_places import place_hash
 
 __all__ = ["town"]
 
@@ -159,32 +160,45 @@ def test_nobody_answers_and_that_is_exit_code_2(monkeypatch: pytest.MonkeyPatch)
     assert done.stderr.startswith("quorate: ")
 
 
+def told_of(town: Town, group: str, kind: str, times: int = 1) -> list[dict[str, Any]]:
+    """What is told of a group once it has been told so often of such an event."""
+    found: list[dict[str, Any]] = []
+
+    def is_told() -> bool:
+        found[:] = town.read("why", group)
+        return sum(one["kind"] == kind for one in found) >= times
+
+    async def until_told() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            while not await asyncio.to_thread(is_told):
+                await asyncio.sleep(0.1)
+
+    asyncio.run(until_told())
+    return found
+
+
 @both
 def test_why_tells_what_made_a_group_rebalance(town: Town, protocol: GroupProtocol) -> None:
     """The same is in the log of the node, among its metrics, and in `__cluster_events`."""
     group = f"why-{protocol.value}"
     leave = town.member(group, protocol)
     leave()
-    found: list[dict[str, Any]] = []
-
-    def has_left() -> bool:
-        found[:] = town.read("why", group)
-        return any(one["kind"] == "MemberRemoved" for one in found)
-
-    async def until_told() -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            while not await asyncio.to_thread(has_left):
-                await asyncio.sleep(0.1)
-
-    asyncio.run(until_told())
+    over = "RebalanceEnded" if protocol is GroupProtocol.CLASSIC else "ConsumerRebalanceEnded"
+    found = told_of(town, group, over, times=2)
+    assert any(one["kind"] == "MemberRemoved" for one in found)
     kinds = [one["kind"] for one in found]
     began = "RebalanceStarted" if protocol is GroupProtocol.CLASSIC else "GroupEpochBumped"
     assert kinds[0] == began
     assert found[0]["trigger"] == "a member joined"
     assert [one["time_ms"] for one in found] == sorted(one["time_ms"] for one in found)
+    ended, emptied = [one for one in found if one["kind"] == over]
+    assert (ended["members"], emptied["members"]) == (1, 0)
+    assert ended["duration_ms"] >= 0
     lines = town.run("why", group).stdout.splitlines()
     assert len(lines) == len(found)
     assert "a member joined" in lines[0]
+    (stabilized,) = [line for line in lines if "Stabilized" in line]
+    assert f" duration_ms={ended['duration_ms']} " in stabilized
     assert len(town.run("why", group, "--last", "1").stdout.splitlines()) == 1
     _, metrics = town.do(town.node.http("/metrics"))
     assert f'quorate_events_total{{check="",kind="{began}"}}' in metrics
@@ -192,3 +206,50 @@ def test_why_tells_what_made_a_group_rebalance(town: Town, protocol: GroupProtoc
     (line,) = [line for line in metrics.splitlines() if label in line]
     assert float(line.split()[-1]) >= 1
     assert town.run("why", "nobody").stdout == "nothing has been noted about group nobody\n"
+
+
+@both
+def test_why_tells_who_was_fenced(town: Town, protocol: GroupProtocol) -> None:
+    group = f"fenced-{protocol.value}"
+    town.member(group, protocol, instance_id="i")()  # it may come back, so its place is kept
+    leave = town.member(group, protocol, instance_id="i")
+    try:
+        (fenced,) = [one for one in told_of(town, group, "MemberFenced") if one["kind"] == "MemberFenced"]
+        (member,) = town.read("describe", group)["members"]
+        assert fenced["instance_id"] == "i"
+        assert fenced["member_id"] == member["id"] != fenced["fenced_member_id"]
+        (line,) = [line for line in town.run("why", group).stdout.splitlines() if "is fenced" in line]
+        assert f"member {member['id']} replaces {fenced['fenced_member_id']}" in line
+    finally:
+        leave()
+
+
+def test_why_tells_that_another_broker_coordinates_the_group(town: Town) -> None:
+    group = "moved"
+    here = place_hash(group) % 2
+    town.commit(group, p0=1)  # so that this broker coordinates it
+
+    def event(time_ms: int, kind: str, **fields: Any) -> dict[str, Any]:
+        return {"version": 1, "node": 8, "sequence": time_ms, "time_ms": time_ms, "kind": kind, **fields}
+
+    counts = {"groups": 4, "members": 5, "offsets": 6, "open_transactions": 0}
+    refused = {"records": 2, "error": "NOT_ENOUGH_REPLICAS", "answer": "COORDINATOR_NOT_AVAILABLE"}
+    town.publish(
+        event(1, "GroupsLoaded", partition=here, **counts),  # before anything is known of the group
+        event(2, "GroupEpochBumped", group_id=group, epoch=3, trigger="a member joined", members=0),
+        event(3, "GroupAppendRefused", group_ids=["other", group], **refused),
+        event(4, "GroupAppendRefused", group_ids=["other"], **refused),
+        event(5, "GroupsUnloaded", partition=here, groups=4, waiting=0),
+        event(6, "GroupsUnloaded", partition=1 - here, groups=9, waiting=0),
+        event(7, "GroupsLoaded", partition=here, **counts) | {"node": 9},
+    )
+    found = told_of(town, group, "GroupsLoaded", times=2)
+    assert [one["time_ms"] for one in found[:4]] == [2, 3, 5, 7]
+    assert {(one["node"], one["partition"]) for one in found[4:]} == {(1, here)}, "as it was indeed"
+    lines = [line.partition("  ")[2] for line in town.run("why", group).stdout.splitlines()[:4]]
+    assert lines[1:] == [
+        "The log refused 2 records of group other, moved error=NOT_ENOUGH_REPLICAS"
+        " answer=COORDINATOR_NOT_AVAILABLE",
+        f"Unloaded 4 groups partition={here} waiting=0 broker=8",
+        f"Loaded 4 groups partition={here} members=5 offsets=6 open_transactions=0 broker=9",
+    ]

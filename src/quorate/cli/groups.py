@@ -32,11 +32,15 @@ from quorate.client.group_offsets import Committed, commit_offsets, committed_of
 from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import list_offsets
 from quorate.coordinator import consumer_events, events
+from quorate.coordinator.group_places import place_hash
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["app"]
 
 EVENTS_TOPIC: Final = "__cluster_events"
+_OFFSETS_TOPIC: Final = "__consumer_offsets"
+_OF_PARTITIONS: Final = frozenset({"GroupsLoaded", "GroupsUnloaded"})
+"""Kinds of events that concern all groups of a partition, and name none."""
 _HAS_MEMBERS: Final = frozenset(
     {"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
@@ -245,7 +249,8 @@ async def _check_is_empty(cluster: Cluster, group: str) -> None:
 
 
 async def _events(cluster: Cluster, group: str, last: int) -> list[dict[str, Any]]:
-    """The newest events about a group that brokers have published."""
+    """The newest events about a group that brokers have published. What befell the partition that its state
+    is in is told too, from the first event on that names the group."""
     try:
         topic = await cluster.topic(EVENTS_TOPIC)
     except ApiError as error:
@@ -257,28 +262,55 @@ async def _events(cluster: Cluster, group: str, last: int) -> list[dict[str, Any
     ends = {
         at: one.offset for at, one in (await list_offsets(cluster, dict.fromkeys(places, LATEST))).items()
     }
-    found = []
+    partition = await _partition_of(cluster, group)
+    named: list[dict[str, Any]] = []
+    placed: list[dict[str, Any]] = []
     async with Fetcher(cluster) as fetcher:
         fetcher.assign(dict.fromkeys(places, EARLIEST))
         while any((fetcher.position(at) or 0) < ends[at] for at in places):
             for part in await fetcher.fetch(timeout_ms=PATIENCE_MS):
-                found += [event for record in part.records() if (event := _event_of(record.value, group))]
-                found = found[-last * 10 :]
+                for event in map(_event_of, (record.value for record in part.records())):
+                    if event.get("group_id") == group or group in event.get("group_ids", ()):
+                        named.append(event)
+                    elif event.get("kind") in _OF_PARTITIONS and event.get("partition") == partition:
+                        placed.append(event)
+                named, placed = named[-last * 10 :], placed[-last * 10 :]
+    if not named:
+        return []
+    first_ms = min(event["time_ms"] for event in named)
+    found = named + [event for event in placed if event["time_ms"] >= first_ms]
     found.sort(key=lambda event: event["time_ms"])
-    return found[-last:]
+    return [{**event, "line": _line(event)} for event in found[-last:]]
 
 
-def _event_of(value: bytes | None, group: str) -> dict[str, Any] | None:
+async def _partition_of(cluster: Cluster, group: str) -> int | None:
+    """The partition that the group's state is in; None if no group has ever been."""
+    try:
+        topic = await cluster.topic(_OFFSETS_TOPIC)
+    except ApiError as error:
+        if error.code is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise
+        return None
+    return place_hash(group) % len(topic.partitions)
+
+
+def _event_of(value: bytes | None) -> dict[str, Any]:
+    """What a record of the topic says; nothing if it is not an event."""
     try:
         event = json.loads(value or b"")
     except ValueError:
-        return None
-    is_ours = isinstance(event, dict) and event.get("group_id") == group and "time_ms" in event
-    return {**event, "line": _line(event)} if is_ours else None
+        return {}
+    return event if isinstance(event, dict) and "time_ms" in event else {}
 
 
 def _line(event: dict[str, Any]) -> str:
-    """What happened, in words; the name of it if it is of a kind that came after this was written."""
+    """What happened, in words; and to which broker, if that is what matters."""
+    words = _words(event)
+    return f"{words} broker={event.get('node')}" if event.get("kind") in _OF_PARTITIONS else words
+
+
+def _words(event: dict[str, Any]) -> str:
+    """What happened; the name of it if it is of a kind that came after this was written."""
     kind = str(event.get("kind"))
     known = next((getattr(one, kind) for one in (events, consumer_events) if kind in one.__all__), None)
     if known is None:
