@@ -64,9 +64,6 @@ class GroupPhase(StrEnum):
     DEAD = "Dead"
 
 
-_SETTLED: Final = frozenset({GroupPhase.EMPTY, GroupPhase.STABLE})
-
-
 @dataclass(frozen=True, slots=True)
 class ResolvedRegex:
     """What an expression matched, and when that was."""
@@ -255,15 +252,16 @@ class ConsumerGroupState:
             return GroupPhase.EMPTY
         if self.epoch > self.target_epoch:
             return GroupPhase.ASSIGNING
-        if self.stable_counts[self.target_epoch] == len(self.members):
-            return GroupPhase.STABLE
-        return GroupPhase.RECONCILING
+        return GroupPhase.STABLE if self.is_settled else GroupPhase.RECONCILING
 
     @property
     def is_settled(self) -> bool:
         """Whether nobody is on the way to another assignment, be it that nobody is there. Does not look at
         each member."""
-        return self.phase in _SETTLED
+        number = len(self.members)
+        if self.epoch == self.target_epoch:
+            return self.stable_counts.get(self.epoch, 0) == number
+        return not number
 
     def owner_of(self, topic_id: Uuid, partition: int) -> str | None:
         """The member that holds the partition, be it only to give it back."""
