@@ -67,6 +67,15 @@ class TestConsumerGroups:
         assert described(groups, "modern").group_epoch == 2
         assert described(groups, GROUP).error_code == ErrorCode.GROUP_ID_NOT_FOUND
 
+    def test_who_asks_for_a_group_by_the_wrong_protocol_is_told_so(self) -> None:
+        groups = with_topics()
+        groups.hears("m", group_id="modern")
+        groups.started("a")
+        assert groups.described("modern").error_message == "Group modern is not a classic group."
+        assert groups.described("nobody's").error_message == "Group nobody's not found."
+        assert described(groups, GROUP).error_message == f"Group {GROUP} is not a consumer group."
+        assert described(groups, "nobody's").error_message == "Group nobody's not found."
+
     def test_it_survives_another_coordinator(self) -> None:
         groups = with_topics()
         groups.hears("m")

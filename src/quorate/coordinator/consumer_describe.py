@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Final
 
+from quorate.coordinator.classic import ClassicGroup
 from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings
 from quorate.coordinator.consumer_members import Member
 from quorate.coordinator.topics_view import TopicsView
@@ -50,11 +51,14 @@ def describe(group: ConsumerGroup, around: Surroundings) -> ConsumerGroupDescrib
     )
 
 
-def describe_missing(group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
-    """The row of a group that is not there, or is of another protocol."""
+def describe_missing(
+    group_id: str, classic: ClassicGroup | None
+) -> ConsumerGroupDescribeResponse.DescribedGroup:
+    """The row of a group that is not there, or is of the other protocol."""
+    reason = "not found" if classic is None else "is not a consumer group"
     return Described(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND,
-        error_message=f"Group {group_id} not found.",
+        error_message=f"Group {group_id} {reason}.",
         group_id=group_id,
         group_state="",
         group_epoch=0,

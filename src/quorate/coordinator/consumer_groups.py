@@ -174,10 +174,13 @@ class ConsumerGroups:
         if group is not None:
             expire(group, timer, self._around(timer.group_id, step), step)
 
-    def describe(self, group_id: str, step: Step) -> ConsumerGroupDescribeResponse.DescribedGroup:
+    def describe(
+        self, group_id: str, classic: ClassicGroup | None, step: Step
+    ) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        """`classic` is the classic group of that name, if there is one."""
         group = self._groups.get(group_id)
         if group is None:
-            return describe_missing(group_id)
+            return describe_missing(group_id, classic)
         return describe(group, self._around(group_id, step))
 
     def delete(self, group: ConsumerGroup, step: Step) -> None:

@@ -73,12 +73,13 @@ def describe_classic(group: ClassicGroup) -> Described:
     )
 
 
-def describe_unknown(group_id: str, version: int) -> Described:
-    """Until v6 a group that is not there was a dead one, and no error."""
+def describe_unknown(group_id: str, consumer: ConsumerGroup | None, version: int) -> Described:
+    """Until v6 a group that is not there, or is of the other protocol, was a dead one, and no error."""
     tells = version >= 6
+    reason = "not found" if consumer is None else "is not a classic group"
     return Described(
         error_code=ErrorCode.GROUP_ID_NOT_FOUND if tells else ErrorCode.NONE,
-        error_message=f"Group {group_id} not found." if tells else None,
+        error_message=f"Group {group_id} {reason}." if tells else None,
         group_id=group_id,
         group_state=str(State.DEAD),
         protocol_type="",

@@ -405,8 +405,10 @@ class GroupShard:
         described = []
         for group_id in request.groups:
             group = self._classic.get(group_id)
-            unknown = describe_unknown(group_id, caller.version)
-            described.append(unknown if group is None else describe_classic(group))
+            if group is None:
+                described.append(describe_unknown(group_id, self._consumer.get(group_id), caller.version))
+            else:
+                described.append(describe_classic(group))
         return described
 
     def consumer_group_describe(
@@ -414,7 +416,10 @@ class GroupShard:
     ) -> list[ConsumerGroupDescribeResponse.DescribedGroup]:
         """Consumer groups. A classic group is not known here."""
         step = self._step(self._moment)
-        return [self._consumer.describe(group_id, step) for group_id in request.group_ids]
+        return [
+            self._consumer.describe(group_id, self._classic.get(group_id), step)
+            for group_id in request.group_ids
+        ]
 
     def delete_groups(
         self, ticket: Ticket, request: DeleteGroupsRequest, _caller: Caller, moment: Moment
