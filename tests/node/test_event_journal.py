@@ -19,7 +19,7 @@ from quorate.controller.events import (
     UnfenceWithheld,
 )
 from quorate.lab.world import World
-from quorate.node.event_journal import EventJournal, JournalLimits
+from quorate.node.event_journal import POSITION_NAME, EventJournal, JournalLimits
 from quorate.node.host import Host
 from quorate.protocol.types import Uuid
 from quorate.storage.files import RealFiles
@@ -44,7 +44,7 @@ def withheld(number: int) -> UnfenceWithheld:
 
 
 def files_of(directory) -> dict[str, list[dict]]:
-    found = sorted((directory / "events").iterdir())
+    found = sorted(directory.glob("events-*"))
     return {file.name: [json.loads(line) for line in file.read_text().splitlines()] for file in found}
 
 
@@ -59,7 +59,7 @@ def test_a_line_says_who_when_and_what(tmp_path):
     journal = journal_in(tmp_path)
     journal.append(FENCED, WALL_MS)
     journal.flush()
-    text = (tmp_path / "events" / "events-00000000000000000000.jsonl").read_text()
+    text = (tmp_path / "events-00000000000000000000.jsonl").read_text()
     assert text == (
         '{"version":1,"node":1,"incarnation":"aW5jYXJuYXRpb24gMDAwMQ","sequence":0,"time_ms":1700000000000,'
         '"kind":"BrokerFenced","broker_id":3,"epoch":133,"check":"missed heartbeats",'
@@ -116,7 +116,7 @@ def test_files_are_few_and_small_and_the_oldest_goes(tmp_path):
     found = files_of(tmp_path)
     assert len(found) == 3
     for name, lines in found.items():
-        assert (tmp_path / "events" / name).stat().st_size <= 1000
+        assert (tmp_path / name).stat().st_size <= 1000
         assert name == f"events-{lines[0]['sequence']:020d}.jsonl"
     kept = [entry for lines in found.values() for entry in lines]
     assert [entry["sequence"] for entry in kept] == list(range(100))[-len(kept) :]
@@ -148,7 +148,7 @@ def test_files_that_go_while_one_reads_are_missed_and_no_more(tmp_path):
         journal.append(withheld(number), WALL_MS)
     reading = journal.read(0)
     assert next(reading)["broker_id"] == 0
-    for path in sorted((tmp_path / "events").iterdir())[:-1]:
+    for path in sorted(tmp_path.iterdir())[:-1]:
         path.unlink()
     assert numbers(reading)[-1] == 29
     journal.close()
@@ -159,7 +159,7 @@ def test_a_file_that_somebody_removed_does_not_hold_up_the_next(tmp_path):
     for number in range(4):
         journal.append(withheld(number), WALL_MS)
         journal.flush()
-    for path in (tmp_path / "events").iterdir():
+    for path in tmp_path.iterdir():
         path.unlink()
     for number in range(4, 9):
         journal.append(withheld(number), WALL_MS)
@@ -201,7 +201,7 @@ def test_what_a_crash_left_at_the_end_is_cut_off(tmp_path, tail):
     for number in range(3):
         first.append(withheld(number), WALL_MS)
     first.close()
-    path = tmp_path / "events" / "events-00000000000000000000.jsonl"
+    path = tmp_path / "events-00000000000000000000.jsonl"
     whole = path.read_bytes()
     path.write_bytes(whole + tail)
     second = journal_in(tmp_path)
@@ -212,13 +212,29 @@ def test_what_a_crash_left_at_the_end_is_cut_off(tmp_path, tail):
 
 
 def test_a_file_with_nothing_whole_in_it_is_begun_again(tmp_path):
-    (tmp_path / "events").mkdir()
-    (tmp_path / "events" / "events-00000000000000000041.jsonl").write_bytes(b'{"version":1,')
-    (tmp_path / "events" / "notes.txt").write_text("of somebody else")
+    (tmp_path / "events-00000000000000000041.jsonl").write_bytes(b'{"version":1,')
+    (tmp_path / "events-notes.txt").write_text("of somebody else")
     journal = journal_in(tmp_path)
     journal.append(withheld(1), WALL_MS)
     assert [entry["sequence"] for entry in journal.read()] == [41]
     journal.close()
+
+
+def test_it_takes_over_what_stands_where_it_was(tmp_path):
+    first = journal_in(tmp_path)
+    for number in range(3):
+        first.append(withheld(number), WALL_MS)
+    first.close()
+    name, former = "events-00000000000000000000.jsonl", tmp_path / "events"
+    former.mkdir()
+    (tmp_path / name).rename(former / name)
+    (former / "published").write_text("2")
+    second = journal_in(tmp_path)
+    second.append(withheld(3), WALL_MS)
+    assert numbers(second.read()) == [0, 1, 2, 3]
+    second.close()
+    assert (tmp_path / POSITION_NAME).read_text() == "2"
+    assert not former.exists()
 
 
 def test_a_line_in_the_middle_that_is_damaged_is_left_out(tmp_path):
@@ -226,7 +242,7 @@ def test_a_line_in_the_middle_that_is_damaged_is_left_out(tmp_path):
     for number in range(5):
         journal.append(withheld(number), WALL_MS)
     journal.close()
-    path = tmp_path / "events" / "events-00000000000000000000.jsonl"
+    path = tmp_path / "events-00000000000000000000.jsonl"
     lines = path.read_bytes().splitlines(keepends=True)
     lines[2] = bytes(len(lines[2]) - 1) + b"\n"
     path.write_bytes(b"".join(lines))
@@ -280,7 +296,7 @@ def test_a_journal_that_cannot_begin_begins_later(tmp_path, caplog):
         journal.append(withheld(number), WALL_MS)
         journal.flush()
     assert [one.getMessage() for one in caplog.records].count(
-        f"journal not written directory={tmp_path}/events reason=[Errno 28] No space left on device"
+        f"journal not written directory={tmp_path} reason=[Errno 28] No space left on device"
     ) == 1
     files.is_broken = False
     journal.append(withheld(3), WALL_MS)

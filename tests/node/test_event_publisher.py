@@ -46,13 +46,13 @@ async def read_until(bootstrap, is_enough):
 
 def lines_of(directory: Path):
     """What stands in a journal, by sequence."""
-    files = sorted((directory / "events").glob("events-*.jsonl"))
+    files = sorted(directory.glob("events-*.jsonl"))
     entries = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     return {entry["sequence"]: entry for entry in entries}
 
 
 def position(directory: Path) -> int:
-    return json.loads((directory / "events" / "published").read_text())["next_sequence"]
+    return json.loads((directory / "events-published").read_text())["next_sequence"]
 
 
 @in_loop
@@ -187,7 +187,7 @@ async def test_a_journal_that_lost_its_end_is_published_from_there(tmp_path):
     alone.say(5)
     await alone.run_until(lambda: not alone.publisher.waiting)
     alone.close()
-    (journal,) = (tmp_path / "events").glob("events-*.jsonl")
+    (journal,) = tmp_path.glob("events-*.jsonl")
     journal.write_text("".join(journal.read_text().splitlines(keepends=True)[:3]))
 
     again = Alone(tmp_path)
@@ -207,7 +207,7 @@ def test_a_damaged_position_publishes_everything_again(tmp_path, content):
         alone.say(3)
         await alone.run_until(lambda: not alone.publisher.waiting)
         alone.close()
-        (tmp_path / "events" / "published").write_text(content)
+        (tmp_path / "events-published").write_text(content)
 
         again = Alone(tmp_path)
         await again.run_until(lambda: again.topic.sequences)

@@ -18,11 +18,10 @@ def line(sequence: int, kind: str = "ControllerRegistered", **fields: Any) -> st
 
 
 def journal(root: Path, **files: str) -> Path:
-    directory = root / "events"
-    directory.mkdir(parents=True, exist_ok=True)
+    root.mkdir(parents=True, exist_ok=True)
     (root / "meta.properties").write_text("version=1\ncluster.id=c1\nnode.id=1\n")
     for begin, content in files.items():
-        (directory / f"events-{int(begin[1:]):020d}.jsonl").write_text(content)
+        (root / f"events-{int(begin[1:]):020d}.jsonl").write_text(content)
     return root
 
 
@@ -65,6 +64,16 @@ def test_only_some_kinds(tmp_path: Path) -> None:
     assert [row["kind"] for row in rows_of(root, recordTypes="Other")] == ["Other"]
 
 
+def test_journals_are_found_beside_logs_and_in_directories_of_their_own(tmp_path: Path) -> None:
+    for name in ("node-1", "node-2/events"):
+        journal(tmp_path / name, f0=line(0))
+    (tmp_path / "node-1" / "t-0").mkdir()
+    (tmp_path / "node-1" / "t-0" / f"{0:020d}.log").touch()
+
+    assert len(rows_of(tmp_path)) == 2
+    assert len(rows_of(tmp_path / "node-1")) == 1
+
+
 def test_a_stream_of_journals_gives_every_line_once(tmp_path: Path) -> None:
     root = journal(tmp_path, f0=line(0) + line(1), f2=line(2) + line(3) + '{"half')
     stream = stream_reader({"path": str(root)}, EVENTS)
@@ -82,6 +91,6 @@ def test_a_stream_of_journals_gives_every_line_once(tmp_path: Path) -> None:
         step(ReadMaxRows(1))
     assert found == [0, 1, 2, 3]
     journal(tmp_path, f2=line(2) + line(3) + line(4), f5=line(5))
-    (tmp_path / "events" / f"events-{0:020d}.jsonl").unlink()
+    (tmp_path / f"events-{0:020d}.jsonl").unlink()
     step(ReadAllAvailable())
     assert found == [0, 1, 2, 3, 4, 5]

@@ -2,8 +2,9 @@
 
     {"version":1,"node":1,"incarnation":"...","sequence":42,"time_ms":1700000000000,"kind":"BrokerFenced",...}
 
-The lines stand in files `events-<sequence of the first line>.jsonl`, at most so many of at most so many
-bytes; the oldest goes when another begins. Sequences go on after a restart. Nothing is synced: what a power
+The lines stand in files `events-<sequence of the first line>.jsonl` beside `meta.properties`, at most so many
+of at most so many bytes; the oldest goes when another begins. They have no directory of their own: where a
+broker's partitions are, Apache's broker refuses to start beside a directory that is not a partition's. Sequences go on after a restart. Nothing is synced: what a power
 failure takes are the last seconds, and what was decided then still stands in the metadata log. A sequence can
 be given again after one, so a reader takes it together with the incarnation.
 
@@ -24,15 +25,17 @@ from typing import Any, Final
 from quorate.controller.events import Event
 from quorate.node.host import Host
 from quorate.protocol.types import Uuid
-from quorate.storage.files import File
+from quorate.storage.files import File, RemovesDirectories
 from quorate.values import dataclass
 
-__all__ = ["DIRECTORY", "EventJournal", "JournalLimits"]
+__all__ = ["POSITION_NAME", "EventJournal", "JournalLimits"]
 
-DIRECTORY: Final = "events"  # in the metadata directory
+POSITION_NAME: Final = "events-published"  # beside the journal: how far the publisher is
 VERSION: Final = 1
 DROPPED: Final = "EventsDropped"
 _NAME: Final = re.compile(r"events-(\d{20})\.jsonl")
+_FORMER_DIRECTORY: Final = "events"  # where all of it was
+_FORMER_POSITION_NAME: Final = "published"
 _FLUSH_INTERVAL_S: Final = 0.2
 
 
@@ -56,7 +59,7 @@ class EventJournal:
         limits: JournalLimits | None = None,
     ) -> None:
         self._files = host.files
-        self._directory = f"{metadata_directory}/{DIRECTORY}"
+        self._directory = metadata_directory
         self._head = {"version": VERSION, "node": node_id, "incarnation": str(incarnation)}
         self._limits = JournalLimits() if limits is None else limits
         self._logger = logging.getLogger(f"quorate.controller.{host.name}")
@@ -162,6 +165,7 @@ class EventJournal:
         if self._starts is not None:
             return
         self._files.make_directory(self._directory)
+        self._take_over()
         names = [_NAME.fullmatch(name) for name in self._files.names(self._directory)]
         starts = [int(match[1]) for match in names if match is not None]
         if starts:
@@ -173,6 +177,19 @@ class EventJournal:
                 )
                 self.next_sequence = starts[-1] + self._limits.file_bytes_max  # it cannot hold so many lines
         self._starts = starts
+
+    def _take_over(self) -> None:
+        """Brings what stands where the journal was, in a directory of its own, here."""
+        former = f"{self._directory}/{_FORMER_DIRECTORY}"
+        if not self._files.exists(former):
+            return
+        for name in self._files.names(former):
+            if name == _FORMER_POSITION_NAME:
+                self._files.rename(f"{former}/{name}", f"{self._directory}/{POSITION_NAME}")
+            elif _NAME.fullmatch(name):
+                self._files.rename(f"{former}/{name}", f"{self._directory}/{name}")
+        if isinstance(self._files, RemovesDirectories) and not self._files.names(former):
+            self._files.remove_directory(former)
 
     def _open(self, start: int) -> tuple[File, int]:
         """A file to go on with, and the sequence of its next line. What follows its last whole line is cut

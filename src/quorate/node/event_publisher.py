@@ -3,7 +3,7 @@
 A record is an event: its key is the id of the node, its value the journal's line. Who reads the topic takes
 node, incarnation and sequence together for the identity of an event, and may meet it more than once.
 
-The journal is what is true, and the topic a copy of it. How far that has got stands in the file `published`
+The journal is what is true, and the topic a copy of it. How far that has got stands in the file `events-published`
 beside the journal, which is written after the brokers have acknowledged; so whatever ends in between is done
 again. What the journal had to give up before it could be copied is lost, and a line says how much.
 
@@ -29,7 +29,7 @@ from quorate.metadata.brokers import BrokerRegistration, Listener
 from quorate.net.connections import Address, Backoff
 from quorate.net.gate import Gate
 from quorate.node.cluster_state import ClusterState
-from quorate.node.event_journal import DIRECTORY, EventJournal
+from quorate.node.event_journal import POSITION_NAME, EventJournal
 from quorate.node.host import Host
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.storage.errors import StorageError
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 __all__ = ["TOPIC", "EventPublisher", "PublisherSettings"]
 
 TOPIC: Final = "__cluster_events"
-POSITION_FILE: Final = "published"
 REPLICATION_FACTOR_MAX: Final = 3
 _PLAINTEXT: Final = 0
 _FAILURES_PER_LINE: Final = 20
@@ -84,7 +83,7 @@ class EventPublisher:
         self._host = host
         self._tls = tls
         self._gate = gate
-        self._path = f"{metadata_directory}/{DIRECTORY}/{POSITION_FILE}"
+        self._path = f"{metadata_directory}/{POSITION_NAME}"
         self._node_id = node_id
         self._journal = journal
         self._state = state

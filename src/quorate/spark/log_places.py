@@ -25,7 +25,7 @@ __all__ = ["EVENTS_DIRECTORY", "GROUPS", "METADATA", "LogPlace", "Places", "find
 
 METADATA: Final = re.compile(r"__cluster_metadata-0")
 GROUPS: Final = re.compile(r"__consumer_offsets-(\d+)")
-EVENTS_DIRECTORY: Final = re.compile(r"events")
+EVENTS_DIRECTORY: Final = re.compile(r"events")  # or any with such files: a node has them beside the logs
 # What the files of a log are called, and which directories that have such files are surely another's
 _FILES: Final = {
     METADATA: re.compile(r"\d{20}\.log|\d{20}-\d{10}\.checkpoint"),
@@ -133,6 +133,8 @@ def _directories(path: Path, wanted: re.Pattern[str], depth: int) -> Iterator[Pa
         return
     with os.scandir(path) as entries:
         inside = sorted(entries, key=lambda entry: entry.name)
+    if wanted is EVENTS_DIRECTORY and any(_FILES[wanted].fullmatch(entry.name) for entry in inside):
+        yield path
     # A directory with segments is that of a partition: brokers have thousands, and no log is below them.
     if not any(_SEGMENT.fullmatch(entry.name) for entry in inside):
         for entry in inside:
@@ -156,7 +158,7 @@ def _place(
 
 
 def _meta_of(directory: Path, problems: list[Problem]) -> MetaProperties | None:
-    """Beside the log, or in the directory itself; a journal stands one directory deeper."""
+    """Beside the log, or in the directory itself; journals once stood one directory deeper."""
     files = ReadOnlyFiles()
     for beside in (directory, directory.parent, directory.parent.parent):
         try:
