@@ -3,10 +3,11 @@
     {"version":1,"node":1,"incarnation":"...","sequence":42,"time_ms":1700000000000,"kind":"BrokerFenced",...}
 
 The lines stand in files `events-<sequence of the first line>.jsonl` beside `meta.properties`, at most so many
-of at most so many bytes; the oldest goes when another begins. They have no directory of their own: where a
-broker's partitions are, Apache's broker refuses to start beside a directory that is not a partition's. Sequences go on after a restart. Nothing is synced: what a power
-failure takes are the last seconds, and what was decided then still stands in the metadata log. A sequence can
-be given again after one, so a reader takes it together with the incarnation.
+of at most so many bytes; the oldest goes when another begins. They have no directory of their own: Apache's
+broker refuses to start in a log directory that has one which is not a partition's. Sequences go on after a
+restart. Nothing is synced: what a power failure takes are the last seconds, and what was decided then still
+stands in the metadata log. A sequence can be given again after one, so a reader takes it together with the
+incarnation.
 
 A disk that is full or broken costs events, never the node: they are counted, and a line `EventsDropped` says
 how many as soon as there is room.

@@ -3,9 +3,10 @@
 A record is an event: its key is the id of the node, its value the journal's line. Who reads the topic takes
 node, incarnation and sequence together for the identity of an event, and may meet it more than once.
 
-The journal is what is true, and the topic a copy of it. How far that has got stands in the file `events-published`
-beside the journal, which is written after the brokers have acknowledged; so whatever ends in between is done
-again. What the journal had to give up before it could be copied is lost, and a line says how much.
+The journal is what is true, and the topic a copy of it. How far that has got stands in the file
+`events-published` beside the journal, which is written after the brokers have acknowledged; so whatever ends
+in between is done again. What the journal had to give up before it could be copied is lost, and a line says
+how much.
 
 Nothing waits for this, and nothing of it is urgent: it takes a few events at a time, and whatever fails is
 tried again for as long as the node runs. Who has no broker yet waits for one. The topic is created by whoever
