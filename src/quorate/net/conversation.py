@@ -42,7 +42,7 @@ from quorate.net.incoming import Incoming
 from quorate.net.outgoing import Outgoing
 from quorate.net.remembering import Remembered
 from quorate.net.routes import Answer, NoResponse, RequestContext, Series
-from quorate.net.shortcuts import Said, Undecoded, Usual
+from quorate.net.shortcuts import Said, Shortcut, Undecoded, Usual
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
 from quorate.protocol.errors import ApiError, ProtocolError
@@ -282,7 +282,8 @@ class Conversation(asyncio.BufferedProtocol):
         if nbytes >= _KNOWN_BYTES_MIN:
             size, route_id = _SIZE_AND_ROUTE_ID.unpack_from(self._server.scratch)
             if size == nbytes - _SIZE_BYTES <= self._limits.request_bytes_max and self._is_at_rest(reader):
-                if not self._remembered.knows(route_id) or not self._serve_known(route_id, nbytes):
+                shortcut = self._remembered.find(self._server.routes, route_id)
+                if shortcut is None or not self._serve_known(shortcut, route_id, nbytes):
                     self._serve_alone(bytearray(self._server.scratch[:nbytes]))
                 return
         had_own_buffer = reader.is_large
@@ -409,9 +410,8 @@ class Conversation(asyncio.BufferedProtocol):
             return 1
         (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
         routes = self._server.routes
-        if self._remembered.knows(route_id) and (
-            number := self._take_shortcut(route_id, (buffer, begin, end))
-        ):
+        shortcut = self._remembered.find(routes, route_id)
+        if shortcut is not None and (number := self._take_shortcut(shortcut, route_id, (buffer, begin, end))):
             return number
         served = routes.by_route_id.get(route_id)
         try:
@@ -505,16 +505,14 @@ class Conversation(asyncio.BufferedProtocol):
         if self._is_heavy or self._running_bytes > SLACK_BYTES:
             self._account()
 
-    def _serve_known(self, route_id: int, nbytes: int) -> bool:
-        """Serves the request that is all that has arrived, where it is, if there is a shortcut."""
+    def _serve_known(self, shortcut: Shortcut, route_id: int, nbytes: int) -> bool:
+        """Serves the request that is all that has arrived, where it is, if the shortcut knows it."""
         frame = (self._server.scratch, _SIZE_BYTES, nbytes)
-        said = self._said(route_id, (frame,))
+        said = self._said(shortcut, (frame,))
         if said is None:
             return False
-        counters = self._counters
-        counters.requests += 1
+        self._counters.requests += 1
         if isinstance(said, Said):
-            usual = said.usual
             usual = said.usual
             if usual is not None and said.answer is usual.answer:
                 self._send_small(usual.with_id(said.header.correlation_id))
@@ -528,10 +526,10 @@ class Conversation(asyncio.BufferedProtocol):
             self._send_small(said[0])
         return True
 
-    def _take_shortcut(self, route_id: int, frame: Undecoded) -> int:
-        """Serves a request, and others that wait behind it, if there is a shortcut for them. How many."""
+    def _take_shortcut(self, shortcut: Shortcut, route_id: int, frame: Undecoded) -> int:
+        """Serves a request, and others that wait behind it, if the shortcut knows them. How many."""
         waiting = self._in.waiting
-        said = self._said(route_id, self._alike(route_id, frame) if waiting else (frame,))
+        said = self._said(shortcut, self._alike(route_id, frame) if waiting else (frame,))
         if said is None:
             return 0
         if isinstance(said, Said):
@@ -541,13 +539,14 @@ class Conversation(asyncio.BufferedProtocol):
             waiting.popleft()
             if self._in.has_queued:
                 self._in.queued_since()
-        self._out.put_encoded(said)
+        for answer in said:
+            self._out.put_small(answer)
         return max(1, len(said))
 
-    def _said(self, route_id: int, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
+    def _said(self, shortcut: Shortcut, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
         """What a shortcut says to requests; nothing, if it has failed and the conversation is over."""
         try:
-            return self._remembered.serve(self._server.routes, route_id, self._context, frames)
+            return shortcut.serve(self._context, frames)
         except Exception as error:
             header, _ = decode_request_header(*frames[0])
             self._fail(header, error)
@@ -645,7 +644,7 @@ class Conversation(asyncio.BufferedProtocol):
             answer = running.result()
             try:
                 if usual is not None and answer is usual.answer:
-                    self._out.put_encoded((usual.with_id(header.correlation_id),))
+                    self._out.put_small(usual.with_id(header.correlation_id))
                 else:
                     self._check_and_answer(header, answer)
             except Exception as encoding_error:
@@ -691,9 +690,9 @@ class Conversation(asyncio.BufferedProtocol):
         """Sends an answer that was given at once, with those of other connections if there are some."""
         server, out = self._server, self._out
         if out.size_bytes:
-            out.put_encoded((answer,))  # it leaves with what is there
+            out.put_small(answer)  # it leaves with what is there
         elif server.departures.are_expected():
-            out.put_encoded((answer,))
+            out.put_small(answer)
             server.departures.add(self)
         else:
             self._write(answer)

@@ -268,7 +268,7 @@ def write_parts(transport: asyncio.WriteTransport, parts: list[Sized]) -> None:
 
     All of them are buffers. Large ones stay what they are; nobody may change them after this.
     """
-    writes = cast("list[Buffer]", parts if len(parts) == 1 else joined(parts))
+    writes = cast("list[Buffer]", joined(parts))
     if len(writes) == 1:
         transport.write(writes[0])
     else:

@@ -8,8 +8,8 @@ comes after them waits behind them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence, Sized
-from typing import TYPE_CHECKING, Final
+from collections.abc import Callable, Sized
+from typing import TYPE_CHECKING, Final, cast
 
 from quorate.net.file_sending import (
     BUFFERS,
@@ -121,12 +121,11 @@ class Outgoing:
         self._parts += parts
         self.size_bytes += size_bytes
 
-    def put_encoded(self, answers: Sequence[Buffer]) -> None:
-        """Adds answers that are whole, and small."""
-        self._counters.responses += len(answers)
-        self._parts += answers
-        for answer in answers:
-            self.size_bytes += len(answer)
+    def put_small(self, answer: Buffer) -> None:
+        """Adds an answer that is whole, and small."""
+        self._counters.responses += 1
+        self._parts.append(answer)
+        self.size_bytes += len(answer)
 
     def flush(self) -> int:
         """Hands over what there is; how many bytes."""
@@ -136,8 +135,10 @@ class Outgoing:
         if not parts or transport is None or transport.is_closing():
             return 0
         self._counters.bytes_sent += size_bytes
-        if self._has_ranges or self.is_sending:
+        if self._has_ranges or (self._sender is not None and self._sender.is_busy):
             self._send(transport, parts)
+        elif len(parts) == 1:
+            transport.write(cast("Buffer", parts[0]))
         else:
             write_parts(transport, parts)
         return size_bytes

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from quorate.net.repetition import Repetitions
 from quorate.net.routes import RequestContext, RouteTable
-from quorate.net.shortcuts import Said, Shortcut, Undecoded
+from quorate.net.shortcuts import Shortcut, Undecoded
 from quorate.protocol.api.connection import RequestHeader
-from quorate.protocol.types import Buffer
 
 __all__ = ["Remembered"]
 
@@ -16,12 +13,15 @@ __all__ = ["Remembered"]
 class Remembered:
     """Shortcuts by route id. They are those of a table of routes, and forgotten with it."""
 
-    __slots__ = ("_routes", "_shortcuts", "knows")
+    __slots__ = ("_routes", "_shortcuts")
 
     def __init__(self) -> None:
         self._routes: RouteTable | None = None
         self._shortcuts: dict[int, Shortcut] = {}
-        self.knows = self._shortcuts.__contains__  # whether there may be a shortcut for a kind
+
+    def find(self, routes: RouteTable, route_id: int) -> Shortcut | None:
+        """The shortcut for a kind of requests, if there was one of that kind."""
+        return self._shortcuts.get(route_id) if routes is self._routes else None
 
     def learn(
         self,
@@ -41,12 +41,6 @@ class Remembered:
         if shortcut is None:
             shortcut = self._shortcuts[route_id] = _new_shortcut(routes, route_id)
         shortcut.learn(context, header, request, answer, frame)
-
-    def serve(
-        self, routes: RouteTable, route_id: int, context: RequestContext, frames: Sequence[Undecoded]
-    ) -> Sequence[Buffer] | Said | None:
-        """What the shortcut of a kind that is known says to requests: see `Shortcut.serve`."""
-        return self._shortcuts[route_id].serve(context, frames) if routes is self._routes else None
 
 
 def _new_shortcut(routes: RouteTable, route_id: int) -> Shortcut:
