@@ -428,7 +428,8 @@ class Partition:
                 self._commits.committed(leading.high_watermark, self._commit_error(leading))
             if self.watcher is not None:
                 self.watcher.advanced(leading.high_watermark)
-            self._wake()
+            if self.data_waits or self.resting.all:
+                self._wake()
         return has_moved
 
     def _wake(self) -> None:

@@ -65,7 +65,10 @@ class CommittedOffsets:
 
     def put(self, group_id: str, topic: str, partition: int, committed: Committed) -> None:
         """The log says, outside of a transaction, that this is committed."""
-        self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
+        try:
+            self._groups[group_id][topic][partition] = committed
+        except KeyError:
+            self._groups.setdefault(group_id, {}).setdefault(topic, {})[partition] = committed
 
     def commit(self, producer_id: int) -> None:
         """What this producer has pending counts from now on."""

@@ -152,19 +152,21 @@ class KnownCommit:
     def batch(self, numbers: Sequence[int], wall_ms: int) -> bytearray:
         """What is written, as a batch that has yet to be given its place in the log. It is the same object
         each time, and whoever asks for the next has done with this one."""
-        batch, at = self._batch, iter(numbers)
-        for (partition, content_at), offset, epoch in zip(self._contents, at, at, strict=True):
-            partition.fill(batch.data, content_at, offset, epoch, wall_ms)
+        batch, at = self._batch, 0
+        for partition, content_at in self._contents:
+            partition.fill(batch.data, content_at, numbers[at], numbers[at + 1], wall_ms)
+            at += 2
         batch.set_time(wall_ms)
         return batch.data
 
     def section(self, number: int, numbers: Sequence[int], wall_ms: int) -> bytes:
         """The same as a part of the batch of others, its first record at a number."""
-        section, at = b"", iter(numbers)
-        for partition, offset, epoch in zip(self._partitions, at, at, strict=True):
-            partition.fill(partition.content, 0, offset, epoch, wall_ms)
+        section, at = b"", 0
+        for partition in self._partitions:
+            partition.fill(partition.content, 0, numbers[at], numbers[at + 1], wall_ms)
             section += place_record(number, partition.content)
             number += 1
+            at += 2
         return section
 
     def records(self, numbers: Sequence[int], wall_ms: int) -> list[LogRecord]:
@@ -177,10 +179,11 @@ class KnownCommit:
 
     def apply(self, shard: Committing, numbers: Sequence[int], wall_ms: int, offset: int) -> None:
         """It is in the log, its first record at an offset: the same as what its records say one by one."""
-        committed, at = shard.committed_offsets, iter(numbers)
-        for partition, committed_offset, epoch in zip(self._partitions, at, at, strict=True):
-            partition.put(committed, committed_offset, epoch, wall_ms, offset)
+        committed, at = shard.committed_offsets, 0
+        for partition in self._partitions:
+            partition.put(committed, numbers[at], numbers[at + 1], wall_ms, offset)
             offset += 1
+            at += 2
 
     def said_with(self, numbers: Sequence[int]) -> OffsetCommitRequest:
         """The whole request."""

@@ -61,7 +61,8 @@ class Durations:
         self.total_ms = 0.0
 
     def observe(self, duration_ms: float, times: int = 1) -> None:
-        self.counts[bisect_left(BOUNDS_MS, duration_ms)] += times
+        at = 0 if duration_ms <= _SHORT_MS else bisect_left(BOUNDS_MS, duration_ms)
+        self.counts[at] += times
         self.total_ms += duration_ms * times
 
     def observe_all(self, durations_ms: NDArray[np.float64]) -> None:
@@ -360,13 +361,14 @@ class _MeasuredShortcut:
         if isinstance(said, Said):
             self._count.requests += 1
             return self._taken(said, waited_ms, took_ms, ended)
-        self._count.requests += len(said)
-        local_ms = took_ms / len(said)
+        number = len(said)
+        self._count.requests += number
+        local_ms = took_ms / number
         if waited_ms:
             for _ in said:
                 times.observe(waited_ms, local_ms, 0.0)
         else:
-            times.at_once.observe(local_ms, len(said))
+            times.at_once.observe(local_ms, number)
         return said
 
     def _taken(self, said: Said, waited_ms: float, local_ms: float, ended: float) -> Said:
