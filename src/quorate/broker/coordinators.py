@@ -373,7 +373,7 @@ class Hosted(Generic[S]):
         ):
             return self._write_plain(step, numbers, moment)
         offset = partition.log.end_offset
-        if not self._append(step.batch(numbers, moment.wall_ms), step.count, moment):
+        if not self._append(step.batch(numbers, moment.wall_ms), offset, step.count, moment):
             return None
         step.apply(self.shard, numbers, moment.wall_ms, offset)
         return step.answer
@@ -575,15 +575,17 @@ class Hosted(Generic[S]):
         assert batch is not None
         deadline_ms = batch.moment.now_ms + self._host.commit_timeout_ms
         self._crowding.came(len(batch.steps))
-        last_offset = self.partition.log.end_offset + batch.count - 1
-        self._held.append(Held(last_offset, deadline_ms, batch.steps))
-        if self._append(batch.build(), batch.count, batch.moment, has_producer=batch.producer is not None):
+        offset, has_producer = self.partition.log.end_offset, batch.producer is not None
+        self._held.append(Held(offset + batch.count - 1, deadline_ms, batch.steps))
+        if self._append(batch.build(), offset, batch.count, batch.moment, has_producer=has_producer):
             self._arm()
 
-    def _append(self, batch: bytearray, count: int, moment: Moment, *, has_producer: bool = False) -> bool:
-        """Whether it could be; if not, this is over."""
+    def _append(
+        self, batch: bytearray, offset: int, count: int, moment: Moment, *, has_producer: bool = False
+    ) -> bool:
+        """Whether it could be, at the end of the log, which is at an offset; if not, this is over."""
         partition = self.partition
-        self._applied_end_offset = partition.log.end_offset + count
+        self._applied_end_offset = offset + count
         try:
             if has_producer:
                 partition.append_own(batch, self.epoch)

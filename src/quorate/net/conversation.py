@@ -712,9 +712,10 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _flush(self) -> None:
         if self._out.size_bytes:
-            sent_bytes = self._out.flush()
-            self._is_heavy = self._is_heavy or sent_bytes > SLACK_BYTES
-            self._is_writable = self._is_writable and not self._out.is_sending
+            if self._out.flush() > SLACK_BYTES:
+                self._is_heavy = True
+            if self._out.is_sending:
+                self._is_writable = False
 
     def _has_sent(self) -> None:
         """What was waited for has left."""
