@@ -17,7 +17,8 @@ _STARTED: Final = "RebalanceStarted"
 _ENDED: Final = "RebalanceEnded"
 _BUMPED: Final = "GroupEpochBumped"
 _CONSUMER_ENDED: Final = "ConsumerRebalanceEnded"
-_TOLD: Final = ("trigger", "member_id", "client_id", "client_host", "reason", "start_ts")
+_SAID: Final = ("trigger", "member_id", "client_id", "client_host", "reason")
+_TOLD: Final = (*_SAID, "start_ts")
 _GROUP: Final = ("cluster_id", "group_id", "group_type", "generation")
 _READER: Final = ("cluster_id", "group_id", "topic", "partition")
 
@@ -112,19 +113,15 @@ def _with_first_unread(behind: DataFrame) -> DataFrame:
     )
 
 
+def _beginning(kind: str) -> Column:
+    """What an event says that begins a rebalance; null for all others."""
+    said = [_text(name).alias(name) for name in _SAID]
+    return fn.when(fn.col("kind") == kind, fn.struct(*said, fn.col("ts").alias("start_ts")))
+
+
 def _classic(events: DataFrame) -> DataFrame:
     """Each rebalance that ended, with what its beginning said."""
-    told = fn.when(
-        fn.col("kind") == _STARTED,
-        fn.struct(
-            _text("trigger").alias("trigger"),
-            _text("member_id").alias("member_id"),
-            _text("client_id").alias("client_id"),
-            _text("client_host").alias("client_host"),
-            _text("reason").alias("reason"),
-            fn.col("ts").alias("start_ts"),
-        ),
-    )
+    told = _beginning(_STARTED)
     order = Window.partitionBy("cluster_id", "group_id").orderBy("ts", "partition", "offset")
     started = fn.last(told, ignorenulls=True).over(order.rowsBetween(Window.unboundedPreceding, 0))
     rows = events.where(fn.col("kind").isin(_STARTED, _ENDED)).select("*", started.alias("started"))
@@ -144,17 +141,7 @@ def _classic(events: DataFrame) -> DataFrame:
 def _consumer(events: DataFrame) -> DataFrame:
     """Each new epoch, with what set it off. The one that all members have come to has what is told of the
     end; those before it, on the way there, have not."""
-    bumped = fn.when(
-        fn.col("kind") == _BUMPED,
-        fn.struct(
-            _text("trigger").alias("trigger"),
-            _text("member_id").alias("member_id"),
-            _text("client_id").alias("client_id"),
-            _text("client_host").alias("client_host"),
-            _text("reason").alias("reason"),
-            fn.col("ts").alias("start_ts"),
-        ),
-    )
+    bumped = _beginning(_BUMPED)
     ended = fn.when(
         fn.col("kind") == _CONSUMER_ENDED,
         fn.struct(
