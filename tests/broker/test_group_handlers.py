@@ -1,6 +1,7 @@
 """Groups over the protocol: what coordinators must not see is sorted out, in every version."""
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 
@@ -9,9 +10,11 @@ from quorate.broker.groups import OFFSETS_TOPIC, Groups
 from quorate.broker.handlers.group_admin import GroupAdministration
 from quorate.broker.handlers.group_members import GroupMembers
 from quorate.broker.handlers.group_offsets import GroupOffsets
+from quorate.broker.serving import Broker
 from quorate.coordinator.settings import GroupSettings
 from quorate.metadata import records as r
 from quorate.metadata.touched import Touched
+from quorate.net.routes import RequestContext
 from quorate.protocol.api.groups import (
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
@@ -26,6 +29,7 @@ from quorate.protocol.api.groups import (
     SyncGroupRequest,
 )
 from quorate.protocol.errors import ErrorCode
+from quorate.protocol.frame import decode_request, encode_request
 
 READ, DELETE, DESCRIBE = 3, 6, 8
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -37,15 +41,24 @@ class Coordinating(Serving):
     def __init__(self, directory):
         super().__init__(directory, groups=GroupSettings(group_initial_rebalance_delay_ms=0))
         self.groups = Groups(self.broker, lambda _: None)
+        self.again = {}
         self.replicas.when_led = self.groups.led
         for one in (GroupMembers, GroupOffsets, GroupAdministration):
             for route in one(self.broker, self.groups).routes():
                 self.handlers[route.request] = route.handler
+                self.again[route.request] = route.again
 
     async def begin_to_coordinate(self, partitions=2):
         await self.topic(OFFSETS_TOPIC, partitions=partitions)
         await self.loaded()
         await self.topic("orders", partitions=3)
+
+    async def known(self, request, version):
+        """Whether the same would be answered again; None if that cannot be told."""
+        answer = await self.ask(request, version)
+        header, _ = decode_request(encode_request(request, version, 1, "test"), 4)
+        context = RequestContext("PLAINTEXT", "127.0.0.1", 4711, "test")
+        return self.again[type(request)](context, header, request, answer)
 
     async def loaded(self):
         while self.groups.shards.is_loading:
@@ -285,9 +298,8 @@ async def test_a_group_lives(serving):
     assert (await serving.ask(ListGroupsRequest(), 5)).groups == []
 
 
-@in_loop
-async def test_members_that_live_share_an_answer_unless_it_may_tell_them_to_be_quiet(serving):
-    await serving.begin_to_coordinate()
+async def known_heartbeats(serving):
+    """Of a classic member and of one of the consumer protocol: whether each is still taken as it was."""
     joined = await serving.joined()
     classic = HeartbeatRequest(group_id="g", generation_id=joined.generation_id, member_id=joined.member_id)
     new = ConsumerGroupHeartbeatRequest(
@@ -301,14 +313,39 @@ async def test_members_that_live_share_an_answer_unless_it_may_tell_them_to_be_q
     new = ConsumerGroupHeartbeatRequest(
         group_id="n", member_id="m", member_epoch=(await serving.ask(new, 1)).member_epoch
     )
-    for request, version in ((classic, 4), (new, 1)):
-        serving.broker.quotas.request.is_set = False
-        answer = serving.begin(request, version)
-        assert answer.error_code == ErrorCode.NONE
-        assert serving.begin(request, version) is answer
+    return [await serving.known(classic, 4), await serving.known(new, 1)]
+
+
+@in_loop
+async def test_heartbeats_are_known_again_unless_their_answer_may_tell_to_be_quiet(serving):
+    await serving.begin_to_coordinate()
+    for again in await known_heartbeats(serving):
+        assert again()
         serving.broker.quotas.request.is_set = True
-        another = serving.begin(request, version)
-        assert (another, another is answer) == (answer, False)
+        assert not again()
+        serving.broker.quotas.request.is_set = False
+        assert again()
+
+
+@in_loop
+async def test_no_heartbeat_is_known_by_whoever_coordinates_no_more_or_may_not_be_asked(serving):
+    await serving.begin_to_coordinate()
+    known = await known_heartbeats(serving)
+    assert all(again() for again in known)
+    with patch.object(Broker, "authorize", return_value=False):
+        assert not any(again() for again in known)
+    for hosted in list(serving.groups.shards):
+        hosted.drop()
+    assert not any(again() for again in known)
+
+
+@in_loop
+async def test_no_heartbeat_is_known_that_was_answered_otherwise(serving):
+    await serving.begin_to_coordinate()
+    joined = await serving.joined()
+    request = HeartbeatRequest(group_id="g", generation_id=7, member_id=joined.member_id)
+    assert (await serving.ask(request, 4)).error_code == ErrorCode.ILLEGAL_GENERATION
+    assert await serving.known(request, 4) is None
 
 
 @in_loop

@@ -1,4 +1,4 @@
-"""The short way of heartbeats to consumer groups: it says what the whole step would say, or nothing."""
+"""Heartbeats to consumer groups that are known: the answer is that of the whole step, or there is none."""
 
 from typing import Any
 
@@ -6,6 +6,7 @@ import pytest
 from group_story import GROUP, Groups
 
 from quorate.coordinator.effects import Caller
+from quorate.coordinator.known_heartbeats import KnownHeartbeat
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
 from quorate.protocol.errors import ErrorCode
 
@@ -39,7 +40,8 @@ def whole(groups: Groups, asked: ConsumerGroupHeartbeatRequest, caller: Caller =
 
 
 def short(groups: Groups, asked: ConsumerGroupHeartbeatRequest, caller: Caller = CALLER) -> Any:
-    return groups.shard.settled_heartbeat(asked, caller, groups.moment.now_ms)
+    known = groups.shard.known_consumer_heartbeat(asked, caller)
+    return None if known is None or not known.is_taken(groups.moment.now_ms) else known.answer
 
 
 @pytest.fixture
@@ -124,3 +126,52 @@ def test_expressions_are_looked_up_again_now_and_then(groups: Groups) -> None:
         answer, _ = whole(groups, request("a", epoch_of(groups), topic_partitions=[]))
     assert answer.error_code == ErrorCode.NONE
     assert short(groups, request("a", epoch_of(groups))) is None
+
+
+# What is known is taken until something changes
+
+
+@pytest.fixture
+def known(groups: Groups) -> KnownHeartbeat:
+    found = groups.shard.known_consumer_heartbeat(request("a", epoch_of(groups)), CALLER)
+    assert found is not None
+    for _ in range(3):
+        groups.passes(44_000)
+        assert found.is_taken(groups.moment.now_ms)
+    return found
+
+
+def is_taken(known: KnownHeartbeat, groups: Groups) -> bool:
+    return known.is_taken(groups.moment.now_ms)
+
+
+def test_it_is_not_taken_when_the_group_has_moved_on(groups: Groups, known: KnownHeartbeat) -> None:
+    whole(groups, request("b", 0, **joining()))
+    assert not is_taken(known, groups)
+
+
+def test_it_is_not_taken_when_topics_have_changed(groups: Groups, known: KnownHeartbeat) -> None:
+    groups.has_topics(orders=4)
+    assert not is_taken(known, groups)
+
+
+def test_it_is_not_taken_when_its_member_has_left(groups: Groups, known: KnownHeartbeat) -> None:
+    whole(groups, request("a", -1))
+    assert not is_taken(known, groups)
+
+
+def test_it_is_not_taken_when_its_member_has_something_new_to_say(
+    groups: Groups, known: KnownHeartbeat
+) -> None:
+    whole(groups, request("a", epoch_of(groups)), CALLER._replace(client_id="d"))
+    assert not is_taken(known, groups)
+
+
+def test_it_is_not_taken_when_the_group_is_configured_otherwise(
+    groups: Groups, known: KnownHeartbeat
+) -> None:
+    groups.shard.configure(GROUP, {"consumer.heartbeat.interval.ms": "7000"})
+    assert not is_taken(known, groups)
+    assert short(groups, request("a", epoch_of(groups))).heartbeat_interval_ms == 7000
+    groups.shard.configure(GROUP, {})
+    assert is_taken(known, groups)

@@ -1,21 +1,30 @@
-"""The short way of a heartbeat, which most take: it says what the whole step would say, or nothing."""
+"""Heartbeats that are known: they are taken as the whole step would take them, or not at all."""
 
 import pytest
 from group_story import OK, Consumer, Groups
 
 from quorate.coordinator.deadlines import Deadlines
+from quorate.coordinator.known_heartbeats import KnownHeartbeat
 from quorate.protocol.api.groups import HeartbeatRequest
 from quorate.protocol.errors import ErrorCode
 
 
-def is_still_here(member: Consumer, **changes: object) -> bool:
+def beat_of(member: Consumer, **changes: object) -> HeartbeatRequest:
     request = HeartbeatRequest(
         group_id=member.group_id, generation_id=member.generation, member_id=member.member_id
     )
     for name, value in changes.items():
         setattr(request, name, value)
-    groups = member.groups
-    return groups.shard.is_still_here(request, groups.moment.now_ms)
+    return request
+
+
+def known_of(member: Consumer, **changes: object) -> KnownHeartbeat | None:
+    return member.groups.shard.known_heartbeat(beat_of(member, **changes))
+
+
+def is_still_here(member: Consumer, **changes: object) -> bool:
+    known = known_of(member, **changes)
+    return known is not None and known.is_taken(member.groups.moment.now_ms)
 
 
 def test_a_member_of_a_stable_group_stays_alive_by_it() -> None:
@@ -59,6 +68,38 @@ def test_a_group_without_its_assignment_needs_the_whole_step() -> None:
     groups.passes(3_000)
     assert groups.state == "CompletingRebalance"
     assert not is_still_here(member)
+
+
+def test_what_is_known_is_taken_until_something_changes() -> None:
+    (member,) = Groups().started("a")
+    known = known_of(member)
+    assert known is not None
+    assert known.answer.error_code is OK
+    groups = member.groups
+    for _ in range(3):
+        groups.passes(9_000)
+        assert known.is_taken(groups.moment.now_ms)
+    groups.consumer("b").joins()
+    assert not known.is_taken(groups.moment.now_ms)
+
+
+def test_what_is_known_of_one_generation_is_not_known_of_the_next() -> None:
+    (member,) = Groups().started("a")
+    known = known_of(member)
+    assert known is not None
+    member.joins()
+    member.groups.settles(member)
+    assert member.groups.state == "Stable"
+    assert not known.is_taken(member.groups.moment.now_ms)
+    assert is_still_here(member)
+
+
+def test_a_coordinator_that_is_gone_takes_nothing_any_more() -> None:
+    (member,) = Groups().started("a")
+    known = known_of(member)
+    assert known is not None
+    member.groups.shard.unload()
+    assert not known.is_taken(member.groups.moment.now_ms)
 
 
 def test_a_deadline_that_is_pushed_back_is_later_or_untouched() -> None:

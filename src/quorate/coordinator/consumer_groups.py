@@ -24,7 +24,6 @@ from quorate.coordinator.consumer import (
 from quorate.coordinator.consumer_announcing import announce
 from quorate.coordinator.consumer_describe import describe_missing
 from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
-from quorate.coordinator.consumer_settled import is_settled, settled_answer
 from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.effects import Caller, LogRecord, Ticket
 from quorate.coordinator.group_records import (
@@ -36,14 +35,14 @@ from quorate.coordinator.group_records import (
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
+from quorate.coordinator.known_heartbeats import KnownConsumer, is_settled
 from quorate.coordinator.migration import group_tombstones
 from quorate.coordinator.settings import GroupSettings
-from quorate.coordinator.step import Step, Timer, TimerKind
+from quorate.coordinator.step import Step, Timer
 from quorate.coordinator.topics_view import Topics, TopicsView
 from quorate.protocol.api.groups import (
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     HeartbeatRequest,
     LeaveGroupRequest,
     LeaveGroupResponse,
@@ -196,23 +195,19 @@ class ConsumerGroups:
     def sync(self, group: ConsumerGroup, ticket: Ticket, request: SyncGroupRequest, step: Step) -> None:
         classic_in_consumer.sync(group, ticket, request, self._around(group.group_id, step), step)
 
-    def settled_heartbeat(
+    def known_heartbeat(
         self,
         request: ConsumerGroupHeartbeatRequest,
         caller: Caller,
         settings: GroupSettings,
         deadlines: Deadlines[Timer],
-        now_ms: float,
-    ) -> ConsumerGroupHeartbeatResponse | None:
-        """The answer to a member that has nothing to say and nothing to be told; None if that is not so."""
+    ) -> KnownConsumer | None:
+        """That of a member that has nothing to say and nothing to be told; None if that is not so."""
         group = self._groups.get(request.group_id)
         if group is None or not is_settled(group, request, caller):
             return None
         rules = self._rules_of(request.group_id, settings)
-        timer = group.timer(TimerKind.MEMBER_SESSION, request.member_id)
-        if not deadlines.push_back(timer, now_ms + rules.session_timeout_ms):
-            return None
-        return settled_answer(request.member_id, request.member_epoch, rules.heartbeat_interval_ms)
+        return KnownConsumer(group, request.member_id, rules, self._configs, deadlines)
 
     def member_heartbeat(
         self, group: ConsumerGroup, ticket: Ticket, request: HeartbeatRequest, step: Step

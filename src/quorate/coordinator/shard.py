@@ -45,6 +45,7 @@ from quorate.coordinator.group_records import (
     OffsetCommitKey,
 )
 from quorate.coordinator.known_commits import KnownCommit
+from quorate.coordinator.known_heartbeats import KnownClassic, KnownHeartbeat
 from quorate.coordinator.refusals import refused, storage_error
 from quorate.coordinator.settings import GroupSettings
 from quorate.coordinator.step import DELETIONS, EXPIRY, Step, Timer, TimerKind
@@ -53,7 +54,6 @@ from quorate.protocol.api.groups import (
     ConsumerGroupDescribeRequest,
     ConsumerGroupDescribeResponse,
     ConsumerGroupHeartbeatRequest,
-    ConsumerGroupHeartbeatResponse,
     DeleteGroupsRequest,
     DeleteGroupsResponse,
     DescribeGroupsRequest,
@@ -71,7 +71,7 @@ from quorate.protocol.api.groups import (
     SyncGroupRequest,
 )
 from quorate.protocol.api.transactions import TxnOffsetCommitRequest
-from quorate.protocol.errors import ErrorCode
+from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["GroupShard"]
 
@@ -275,17 +275,16 @@ class GroupShard:
             self._classic.sync(ticket, request, caller, step)
         return step.effects()
 
-    def is_still_here(self, request: HeartbeatRequest, now_ms: float) -> bool:
-        """A member of a stable classic group lives, and nothing follows from that: no answer but NONE, no
-        other deadline. Most of what a coordinator hears is this. False: `heartbeat` is to be asked."""
+    def known_heartbeat(self, request: HeartbeatRequest) -> KnownHeartbeat | None:
+        """What is known of a heartbeat that may come again, until this is unloaded. None: ask `heartbeat`, as
+        whenever it is not taken."""
         group = self._classic.get(request.group_id)
-        return (
-            group is not None
-            and group.hears(
-                request.member_id, request.generation_id, request.group_instance_id, self._deadlines, now_ms
-            )
-            and self._consumer.get(request.group_id) is None
-        )
+        if group is None or self._consumer.get(request.group_id) is not None:
+            return None
+        try:
+            return KnownClassic(group, request, self._deadlines)
+        except ApiError:
+            return None
 
     def heartbeat(
         self, ticket: Ticket, request: HeartbeatRequest, _caller: Caller, moment: Moment
@@ -323,11 +322,11 @@ class GroupShard:
 
     # Consumer groups
 
-    def settled_heartbeat(
-        self, request: ConsumerGroupHeartbeatRequest, caller: Caller, now_ms: float
-    ) -> ConsumerGroupHeartbeatResponse | None:
-        """The answer to a member that lives, from which nothing follows. None: ask the whole step."""
-        return self._consumer.settled_heartbeat(request, caller, self._settings, self._deadlines, now_ms)
+    def known_consumer_heartbeat(
+        self, request: ConsumerGroupHeartbeatRequest, caller: Caller
+    ) -> KnownHeartbeat | None:
+        """The same of the consumer protocol."""
+        return self._consumer.known_heartbeat(request, caller, self._settings, self._deadlines)
 
     def consumer_group_heartbeat(
         self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, caller: Caller, moment: Moment

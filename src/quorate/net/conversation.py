@@ -30,11 +30,12 @@ import asyncio
 import logging
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
+from quorate.net.departures import DEPARTING_BYTES_MAX
 from quorate.net.eventual import Eventual, Pending, pending
 from quorate.net.file_sending import UnreadableRangeError
 from quorate.net.framing import FrameReader, request_in
@@ -98,8 +99,10 @@ class Conversation(asyncio.BufferedProtocol):
         "_unmute",
         "_unsent_bytes",
         "_usual",
+        "get_buffer",
         "held_bytes",
     )
+    get_buffer: Callable[[int], memoryview]  # type: ignore[assignment]  # the reader's own, for one call less
 
     def __init__(self, server: Server, loop: asyncio.AbstractEventLoop) -> None:
         self._server = server
@@ -111,6 +114,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._budget = server.budget
         self._context = RequestContext(server.listener, "", 0, "")
         self._in = Incoming(server)
+        self.get_buffer = self._in.reader.buffer
         # The answer that is waited for, and the header of its request.
         self._running: Pending[Answer] | None = None
         self._header: RequestHeader | None = None
@@ -270,9 +274,6 @@ class Conversation(asyncio.BufferedProtocol):
         else:
             self._server.forget(self)
 
-    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002
-        return self._in.reader.buffer()
-
     def buffer_updated(self, nbytes: int) -> None:
         self._active_at = self._loop.time()
         self._counters.bytes_received += nbytes
@@ -284,7 +285,7 @@ class Conversation(asyncio.BufferedProtocol):
             if size == nbytes - _SIZE_BYTES <= self._limits.request_bytes_max and self._is_at_rest(reader):
                 shortcut = self._remembered.find(self._server.routes, route_id)
                 if shortcut is None or not self._serve_known(shortcut, route_id, nbytes):
-                    self._serve_alone(bytearray(self._server.scratch[:nbytes]))
+                    self._serve_alone(route_id, bytearray(self._server.scratch[:nbytes]))
                 return
         had_own_buffer = reader.is_large
         waiting.extend(reader.received(nbytes))
@@ -310,7 +311,7 @@ class Conversation(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         self._is_eof = self._is_last = True
         self._active_at = self._loop.time()
-        self._flush()
+        self.flush()
         self._expect_the_end()
         if self._transport is not None and self._transport.get_extra_info("sslcontext") is not None:
             return False  # TLS has no connections that are half closed
@@ -360,9 +361,9 @@ class Conversation(asyncio.BufferedProtocol):
             buffer, begin, end = waiting.popleft()
             served += self._begin(buffer, begin, end)
             if out.size_bytes >= limits.write_buffer_high_bytes:
-                self._flush()
+                self.flush()
         if out.size_bytes:
-            self._flush()
+            self.flush()
         if served:
             self._counters.requests += served
             if self._server.when_answered is not None:
@@ -403,16 +404,20 @@ class Conversation(asyncio.BufferedProtocol):
             self._server.when_queued(route_id, waited_ms)
 
     def _begin(self, buffer: bytearray, begin: int, end: int) -> int:
-        """Decodes one request and calls its handler, or that of a series if more of the kind are waiting;
-        unless there is a shortcut. How many requests there were."""
+        """Serves one request, and those like it that are waiting if that is cheaper. How many."""
         if end - begin < _SIZE_BYTES:
             self._refuse(f"a request of {end - begin} bytes")
             return 1
         (route_id,) = _ROUTE_ID.unpack_from(buffer, begin)
-        routes = self._server.routes
-        shortcut = self._remembered.find(routes, route_id)
+        shortcut = self._remembered.find(self._server.routes, route_id)
         if shortcut is not None and (number := self._take_shortcut(shortcut, route_id, (buffer, begin, end))):
             return number
+        return self._decode(route_id, buffer, begin, end)
+
+    def _decode(self, route_id: int, buffer: bytearray, begin: int, end: int) -> int:
+        """Decodes one request and calls its handler, or that of a series if more of the kind are waiting. How
+        many there were."""
+        routes = self._server.routes
         served = routes.by_route_id.get(route_id)
         try:
             if served is None:
@@ -448,7 +453,7 @@ class Conversation(asyncio.BufferedProtocol):
             self._fail(header, error)
             return 1
         self._take(header, answer, response_cls, end - begin)
-        if (route_id in routes.shortcuts or route_id in routes.repeats) and self._unmute is None:
+        if (route_id in routes.shortcuts or route_id in routes.again) and self._unmute is None:
             self._remembered.learn(
                 routes, route_id, self._context, header, request, answer, (buffer, begin, end)
             )
@@ -462,10 +467,13 @@ class Conversation(asyncio.BufferedProtocol):
             if answer.__class__ is response_cls:
                 self._answer(header, answer)
                 return
-            if isinstance(answer, (Response, NoResponse)):
+            if isinstance(answer, Eventual):
+                running: Pending[Answer] = answer
+            elif isinstance(answer, (Response, NoResponse)):
                 self._check_and_answer(header, answer)
                 return
-            running = pending(answer)
+            else:
+                running = pending(answer)
         except Exception as error:
             self._fail(header, error)
             return
@@ -495,14 +503,11 @@ class Conversation(asyncio.BufferedProtocol):
             and not self._budget.is_over
         )
 
-    def _serve_alone(self, frame: bytearray) -> None:
+    def _serve_alone(self, route_id: int, frame: bytearray) -> None:
         """Serves the request that is all that has arrived, its size before it: what `_serve` would do."""
-        self._counters.requests += self._begin(frame, _SIZE_BYTES, len(frame))
-        if self._out.size_bytes:
-            self._flush()
-        if self._server.when_answered is not None:
-            self._server.when_answered()
-        if self._is_heavy or self._running_bytes > SLACK_BYTES:
+        self._counters.requests += self._decode(route_id, frame, _SIZE_BYTES, len(frame))
+        self._send()
+        if self._running_bytes > SLACK_BYTES:
             self._account()
 
     def _serve_known(self, shortcut: Shortcut, route_id: int, nbytes: int) -> bool:
@@ -512,18 +517,19 @@ class Conversation(asyncio.BufferedProtocol):
         if said is None:
             return False
         self._counters.requests += 1
-        if isinstance(said, Said):
-            usual = said.usual
-            if usual is not None and said.answer is usual.answer:
-                self._send_small(usual.with_id(said.header.correlation_id))
-                return True
-            self._take_said(route_id, frame, said)
-            if self._running is None or nbytes > SLACK_BYTES:
-                self._serve()
-            if self._running is None and self._server.when_answered is not None:
-                self._server.when_answered()
-        elif said:
-            self._send_small(said[0])
+        if not isinstance(said, Said):
+            if said:
+                self._send_small(said[0])
+            return True
+        usual = said.usual
+        if usual is not None and said.answer is usual.answer:
+            self._send_small(usual.with_id(said.header.correlation_id))
+            return True
+        self._take_said(route_id, frame, said)
+        if self._running is None or nbytes > SLACK_BYTES:
+            self._serve()
+        if self._running is None and self._server.when_answered is not None:
+            self._server.when_answered()
         return True
 
     def _take_shortcut(self, shortcut: Shortcut, route_id: int, frame: Undecoded) -> int:
@@ -621,15 +627,14 @@ class Conversation(asyncio.BufferedProtocol):
         self._running_bytes = 0
         self._active_at = self._loop.time()
         if (
-            usual is not None
-            and isinstance(running, Eventual)
-            and running.value is usual.answer
+            isinstance(running, Eventual)
+            and (answer := running.value) is not None
             and not self._out.size_bytes
             and self._is_at_rest(self._in.reader)
             and self._in.is_reading
             and not self._is_last
         ):
-            self._write(usual.with_id(header.correlation_id))
+            self._answer_alone(header, answer, usual)
             return
         error = asyncio.CancelledError() if running.cancelled() else running.exception()
         if self._transport is None:
@@ -651,6 +656,18 @@ class Conversation(asyncio.BufferedProtocol):
                 self._fail(header, encoding_error)
         if self._next_turn is None:
             self._serve()
+
+    def _answer_alone(self, header: RequestHeader, answer: Answer, usual: Usual | None) -> None:
+        """Sends the answer that is all there was to wait for."""
+        if usual is not None and answer is usual.answer:
+            self._send_small(usual.with_id(header.correlation_id))
+            return
+        try:
+            self._check_and_answer(header, answer)
+        except Exception as error:
+            self._fail(header, error)
+            return
+        self._send()
 
     def _check_and_answer(self, header: RequestHeader, answer: Answer) -> None:
         if isinstance(answer, NoResponse):
@@ -686,8 +703,22 @@ class Conversation(asyncio.BufferedProtocol):
 
     # Answers on their way
 
+    def _send(self) -> None:
+        """Sends what there is, with the answers of other connections if there are some."""
+        server, out = self._server, self._out
+        if not out.size_bytes:
+            return
+        if out.size_bytes <= DEPARTING_BYTES_MAX and server.departures.are_expected():
+            server.departures.add(self)
+            return
+        self.flush()
+        if server.when_answered is not None:
+            server.when_answered()
+        if self._is_heavy:
+            self._account()
+
     def _send_small(self, answer: Buffer) -> None:
-        """Sends an answer that was given at once, with those of other connections if there are some."""
+        """The same of an answer that is whole, and small."""
         server, out = self._server, self._out
         if out.size_bytes:
             out.put_small(answer)  # it leaves with what is there
@@ -699,10 +730,6 @@ class Conversation(asyncio.BufferedProtocol):
             if server.when_answered is not None:
                 server.when_answered()
 
-    def depart(self) -> None:
-        """Sends what waited for the answers of other connections."""
-        self._flush()
-
     def _write(self, answer: Buffer) -> None:
         """Sends a small answer that nothing stands before."""
         if self._transport is not None:
@@ -710,7 +737,8 @@ class Conversation(asyncio.BufferedProtocol):
             self._counters.bytes_sent += len(answer)
             self._transport.write(answer)
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
+        """Sends all answers that are there."""
         if self._out.size_bytes:
             if self._out.flush() > SLACK_BYTES:
                 self._is_heavy = True
@@ -772,7 +800,7 @@ class Conversation(asyncio.BufferedProtocol):
     def _close(self) -> None:
         """Sends what is ready and closes. Nothing is served after that."""
         self._in.waiting.clear()
-        self._flush()
+        self.flush()
         self._is_closing = True
         if self._transport is not None:
             if not self._out.is_sending:

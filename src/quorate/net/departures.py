@@ -14,12 +14,14 @@ from typing import Final, Protocol
 
 from quorate.net.crowding import Crowding
 
-__all__ = ["CROWD", "TOGETHER_MAX", "Departures"]
+__all__ = ["CROWD", "DEPARTING_BYTES_MAX", "TOGETHER_MAX", "Departures"]
 
 TOGETHER_MAX: Final = 32
 """With so many answers they leave even if the turn goes on: who gets them can go on while others are
 served."""
 
+DEPARTING_BYTES_MAX: Final = 4 * 1024
+"""Larger answers do not wait for others: sending them costs more than to wake somebody."""
 
 CROWD: Final = 2
 """From so many on that left together they do so the next time."""
@@ -28,7 +30,7 @@ CROWD: Final = 2
 class Departing(Protocol):
     """Whoever has an answer that is to leave."""
 
-    def depart(self) -> None:
+    def flush(self) -> None:
         """Sends what there is, if it has not left meanwhile."""
         ...
 
@@ -65,7 +67,7 @@ class Departures:
         self._crowding.came(len(held))
         for one in held:
             try:
-                one.depart()
+                one.flush()
             except Exception as error:  # of one of them; the others have done nothing wrong
                 context = {"message": "an answer could not leave", "exception": error}
                 asyncio.get_running_loop().call_exception_handler(context)

@@ -146,7 +146,7 @@ class FrameReader:
         self.was_large = False  # the last frame did not fit in the scratch buffer
         self.refusal: ProtocolError | None = None
 
-    def buffer(self) -> memoryview:
+    def buffer(self, sizehint: int = -1) -> memoryview:  # noqa: ARG002
         """Where the next read goes. May be asked for several times before bytes arrive."""
         if self._frame is not None:
             return memoryview(self._frame)[self._filled : self._frame_bytes]

@@ -46,4 +46,4 @@ class Remembered:
 def _new_shortcut(routes: RouteTable, route_id: int) -> Shortcut:
     if route_id in routes.shortcuts:
         return routes.shortcuts[route_id]()
-    return Repetitions(routes.by_route_id[route_id][0], routes.repeats[route_id])
+    return Repetitions(routes.again[route_id])

@@ -1,21 +1,20 @@
 """A request that a peer sends again in the same words, as members of groups do all their lives.
 
-What such a request means is known, and most of the time it is answered as before. So its connection remembers
-it: how it looks, what it was decoded to, and how the answer was encoded. If exactly that arrives again, but
-for its correlation id, only its handler is asked; and if that gives the very same answer, an object that
-nobody changes, then its bytes are the same, too.
+What such a request means is known, and most of the time it is answered as before. So its connection
+remembers how it looks, how the answer was encoded, and how to find out whether that is still the answer
+(`routes.Again`). If exactly that arrives again, but for its correlation id, that is all there is to do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-from quorate.net.routes import Handler, RequestContext
-from quorate.net.shortcuts import Said, Undecoded
+from quorate.net.routes import Again, FindAgain, RequestContext
+from quorate.net.shortcuts import Undecoded
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.frame import encode_response
-from quorate.protocol.message import Request, Response
+from quorate.protocol.message import Response
 from quorate.protocol.types import Buffer
 
 __all__ = ["REPEATED_BYTES_MAX", "REPEATED_MAX", "Repetitions"]
@@ -30,56 +29,38 @@ _SAME_FROM: Final = 8
 _ANSWERED_ID: Final = slice(4, 8)  # in an answer, behind its size
 
 
-class _Known:
-    """A request that was answered at once."""
-
-    __slots__ = ("answer", "context", "header", "request", "response")
-
-    def __init__(
-        self, context: RequestContext, header: RequestHeader, request: Request, answer: Response
-    ) -> None:
-        self.context = context
-        self.header = header
-        self.request = request
-        self.answer = answer
-        self.response = encode_response(answer, header.request_api_version, 0)
-
-
 class Repetitions:
-    """A `Shortcut` for requests of which `repeats` says that they may come again."""
+    """A `Shortcut` for requests of which `find_again` says how they are recognized."""
 
-    __slots__ = ("_handler", "_known", "_repeats")
+    __slots__ = ("_find_again", "_known")
 
-    def __init__(self, handler: Handler, repeats: Callable[[Any], bool]) -> None:
-        self._handler = handler
-        self._repeats = repeats
-        self._known: dict[bytes, _Known] = {}
+    def __init__(self, find_again: FindAgain) -> None:
+        self._find_again = find_again
+        self._known: dict[bytes, tuple[Again, bytearray]] = {}
 
     def learn(
-        self,
-        context: RequestContext,
-        header: RequestHeader,
-        request: Request,
-        answer: object,
-        frame: Undecoded,
+        self, context: RequestContext, header: RequestHeader, request: Any, answer: object, frame: Undecoded
     ) -> None:
         buffer, begin, end = frame
-        if not isinstance(answer, Response) or end - begin > REPEATED_BYTES_MAX or not self._repeats(request):
+        if not isinstance(answer, Response) or end - begin > REPEATED_BYTES_MAX:
+            return
+        again = self._find_again(context, header, request, answer)
+        if again is None:
             return
         if len(self._known) >= REPEATED_MAX:
             self._known.clear()
-        self._known[bytes(buffer[begin + _SAME_FROM : end])] = _Known(context, header, request, answer)
+        response = encode_response(answer, header.request_api_version, 0)
+        self._known[bytes(buffer[begin + _SAME_FROM : end])] = again, response
 
-    def serve(self, _context: RequestContext, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
+    def serve(self, _context: RequestContext, frames: Sequence[Undecoded]) -> Sequence[Buffer] | None:
         buffer, begin, end = frames[0]
-        known = self._known.get(bytes(buffer[begin + _SAME_FROM : end]))
+        said = bytes(buffer[begin + _SAME_FROM : end])
+        known = self._known.get(said)
         if known is None:
             return None
-        header = known.header
-        correlation_id = bytes(buffer[begin + _ID_AT : begin + _SAME_FROM])
-        header.correlation_id = int.from_bytes(correlation_id, "big", signed=True)
-        answer = self._handler(known.context, header, known.request)
-        if answer is not known.answer:
-            return Said(header, answer)
-        known.response[_ANSWERED_ID] = correlation_id
-        return (bytes(known.response),)
+        again, response = known
+        if not again():
+            del self._known[said]
+            return None
+        response[_ANSWERED_ID] = buffer[begin + _ID_AT : begin + _SAME_FROM]
+        return (bytes(response),)

@@ -21,8 +21,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "NO_RESPONSE",
+    "Again",
     "Answer",
     "Features",
+    "FindAgain",
     "Handler",
     "NoResponse",
     "RequestContext",
@@ -80,15 +82,20 @@ class Series(NamedTuple):
     """An answer for each, in order: the same as if they had been handled one after the other."""
 
 
+# Whether a request is answered now as it was answered before. If so, all that its handler would do is done.
+Again = Callable[[], bool]
+# The same of a request that was just answered at once, if that can be told without decoding it anew.
+FindAgain = Callable[[RequestContext, RequestHeader, Any, Response], Again | None]
+
+
 @dataclass(frozen=True, slots=True)
 class Route:
     """A request that is served.
 
     `versions` are those that are answered: those of the pinned Apache release, if not given. `advertised`
     are those that ApiVersions lists, where they differ: old librdkafka wants to see Produce v0. `series` is
-    for those of which several can be answered together. `repeats` says of a request that was answered whether
-    it is likely to come again in the same words (see `repetition`): its handler must not change or keep it,
-    and nobody may change what it was answered. `shortcut` makes one for each connection (see `shortcuts`).
+    for those of which several can be answered together. `again` is for those that are likely to come again
+    in the same words (see `repetition`). `shortcut` makes one for each connection (see `shortcuts`).
     """
 
     request: type[Request]
@@ -96,7 +103,7 @@ class Route:
     versions: range | None = None
     advertised: range | None = None
     series: Series | None = None
-    repeats: Callable[[Any], bool] | None = None
+    again: FindAgain | None = None
     shortcut: Callable[[], Shortcut] | None = None
 
 
@@ -127,7 +134,7 @@ class RouteTable:
         # By the first four bytes of a request (see `route_id`): who answers it, and the class of the answer.
         self.by_route_id: dict[int, tuple[Handler, type[Response]]] = {}
         self.series: dict[int, Series] = {}
-        self.repeats: dict[int, Callable[[Any], bool]] = {}
+        self.again: dict[int, FindAgain] = {}
         self.shortcuts: dict[int, Callable[[], Shortcut]] = {}
         self._advertised: dict[int, range] = {}
         for route in (*routes, Route(ApiVersionsRequest, self._api_versions)):
@@ -144,8 +151,8 @@ class RouteTable:
             self.by_route_id[route_id(request.__key__, version)] = served
             if route.series is not None:
                 self.series[route_id(request.__key__, version)] = route.series
-            if route.repeats is not None:
-                self.repeats[route_id(request.__key__, version)] = route.repeats
+            if route.again is not None:
+                self.again[route_id(request.__key__, version)] = route.again
             if route.shortcut is not None:
                 self.shortcuts[route_id(request.__key__, version)] = route.shortcut
         self._advertised[request.__key__] = versions if route.advertised is None else route.advertised

@@ -23,8 +23,17 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from quorate.net.eventual import Pending, pending
-from quorate.net.routes import Answer, Handler, NoResponse, RequestContext, RouteTable, Series
+from quorate.net.eventual import Eventual, Pending, pending
+from quorate.net.routes import (
+    Again,
+    Answer,
+    FindAgain,
+    Handler,
+    NoResponse,
+    RequestContext,
+    RouteTable,
+    Series,
+)
 from quorate.net.shortcuts import Said, Shortcut, Undecoded
 from quorate.protocol.api import request_class
 from quorate.protocol.api.connection import RequestHeader
@@ -180,6 +189,8 @@ class RequestMeters:
             table.by_route_id[at] = measured, response_cls
             if at in table.series:
                 table.series[at] = _measured_series(table.series[at], count, times, clock, note, settle)
+            if at in table.again:
+                table.again[at] = _measured_again(table.again[at], count, times, clock)
             if at in table.shortcuts:
                 table.shortcuts[at] = partial(
                     _MeasuredShortcut, table.shortcuts[at], count, times, clock, note
@@ -280,13 +291,19 @@ def _measured(
 
         def answered(running: Pending[Answer]) -> None:
             """Something that was waited for is there; unless it was given up, or has failed."""
-            if running.cancelled() or running.exception() is not None:
+            if isinstance(running, Eventual):
+                answer = running.value
+            elif running.cancelled() or running.exception() is not None:
+                return
+            else:
+                answer = running.result()
+            if answer is None:
                 return
             times.observe(waited_ms, local_ms, (clock() - parked) * 1000)
             if note is not None:
-                note(header, request, running.result())
+                note(header, request, answer)
             if settle is not None:
-                settle(context, header, request, running.result(), local_ms)
+                settle(context, header, request, answer, local_ms)
 
         running: Pending[Answer] = pending(answer)
         running.add_done_callback(answered)  # before the connection hears of it, which has yet to ask
@@ -325,6 +342,39 @@ def _measured_series(
         return answers
 
     return Series(series.takes, answer)
+
+
+def _measured_again(
+    find_again: FindAgain, count: _Count, times: RequestTimes, clock: Callable[[], float]
+) -> FindAgain:
+    """What is answered as before is not settled, and nobody takes note of it."""
+    at_once = times.at_once
+    at_once_counts = at_once.counts
+
+    def find(context: RequestContext, header: RequestHeader, request: Any, answer: Response) -> Again | None:
+        again = find_again(context, header, request, answer)
+        if again is None:
+            return None
+
+        def measured() -> bool:
+            begun = clock()
+            if not again():
+                return False
+            local_ms = (clock() - begun) * 1000
+            count.requests += 1
+            if times.waited_ms:
+                times.observe(times.waited_ms, local_ms, 0.0)
+                times.waited_ms = 0.0
+            elif local_ms <= _SHORT_MS:  # `observe`, without a search
+                at_once_counts[0] += 1
+                at_once.total_ms += local_ms
+            else:
+                at_once.observe(local_ms)
+            return True
+
+        return measured
+
+    return find
 
 
 class _MeasuredShortcut:

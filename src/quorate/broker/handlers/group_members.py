@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from quorate.broker.coordinators import Hosted
 from quorate.broker.groups import Groups
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator import refusals
 from quorate.coordinator.effects import Caller, Effects, Moment, Ticket
+from quorate.coordinator.known_heartbeats import KnownHeartbeat
 from quorate.coordinator.shard import GroupShard
-from quorate.net.routes import Answer, RequestContext, Route
+from quorate.net.routes import Again, Answer, RequestContext, Route
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import (
     ConsumerGroupHeartbeatRequest,
@@ -42,15 +43,6 @@ def refuse(request: Request, version: int, code: ErrorCode) -> Response:
     return response
 
 
-_TAKEN: Final = HeartbeatResponse(error_code=ErrorCode.NONE)
-"""What nearly every heartbeat is answered. Nobody changes it: where there is a quota of the broker's time, by
-which answers may say how long to be quiet, each has one of its own."""
-
-
-def _says_nothing(request: ConsumerGroupHeartbeatRequest) -> bool:
-    return request.member_epoch > 0 and request.topic_partitions is None
-
-
 class GroupMembers:
     """Answers JoinGroup, SyncGroup, Heartbeat, LeaveGroup and ConsumerGroupHeartbeat."""
 
@@ -62,9 +54,11 @@ class GroupMembers:
         return [
             Route(JoinGroupRequest, self._handler(GroupShard.join)),
             Route(SyncGroupRequest, self._handler(GroupShard.sync)),
-            Route(HeartbeatRequest, self._heartbeat, repeats=lambda _: True),
+            Route(HeartbeatRequest, self._heartbeat, again=self._heartbeat_again),
             Route(LeaveGroupRequest, self._handler(GroupShard.leave)),
-            Route(ConsumerGroupHeartbeatRequest, self._consumer_heartbeat, repeats=_says_nothing),
+            Route(
+                ConsumerGroupHeartbeatRequest, self._consumer_heartbeat, again=self._consumer_heartbeat_again
+            ),
         ]
 
     def _handler(self, step: Step[Any]) -> Callable[..., Answer | Awaitable[Answer]]:
@@ -76,13 +70,6 @@ class GroupMembers:
     def _heartbeat(
         self, context: RequestContext, header: RequestHeader, request: HeartbeatRequest
     ) -> Answer | Awaitable[Answer]:
-        broker, group_id = self._broker, request.group_id
-        if not broker.quotas.request.is_set and broker.authorize(
-            context, Operation.READ, ResourceKind.GROUP, group_id
-        ):
-            hosted = self._groups.active(group_id)
-            if hosted is not None and hosted.shard.is_still_here(request, broker.now_ms()):
-                return _TAKEN
         answer = self._ask(context, header, request, GroupShard.heartbeat)
         if isinstance(answer, HeartbeatResponse) and (
             answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
@@ -99,10 +86,6 @@ class GroupMembers:
             hosted = self._groups.active(group_id)
             if hosted is not None and group_id:
                 caller = caller_of(context, version)
-                if request.topic_partitions is None and not self._broker.quotas.request.is_set:
-                    answer = hosted.shard.settled_heartbeat(request, caller, self._broker.now_ms())
-                    if answer is not None:
-                        return answer
                 announce = (
                     partial(hosted.shard.announce, request, caller) if not request.member_epoch else None
                 )
@@ -110,6 +93,52 @@ class GroupMembers:
                     hosted, caller, request, GroupShard.consumer_group_heartbeat, announce
                 )
         return self._ask(context, header, request, GroupShard.consumer_group_heartbeat)
+
+    # Heartbeats that come again
+
+    def _heartbeat_again(
+        self, context: RequestContext, _header: RequestHeader, request: HeartbeatRequest, answer: Response
+    ) -> Again | None:
+        hosted = self._groups.active(request.group_id)
+        if hosted is None:
+            return None
+        return self._again(context, hosted, hosted.shard.known_heartbeat(request), answer)
+
+    def _consumer_heartbeat_again(
+        self,
+        context: RequestContext,
+        header: RequestHeader,
+        request: ConsumerGroupHeartbeatRequest,
+        answer: Response,
+    ) -> Again | None:
+        hosted = self._groups.active(request.group_id)
+        if hosted is None:
+            return None
+        caller = caller_of(context, header.request_api_version)
+        return self._again(context, hosted, hosted.shard.known_consumer_heartbeat(request, caller), answer)
+
+    def _again(
+        self,
+        context: RequestContext,
+        hosted: Hosted[GroupShard],
+        known: KnownHeartbeat | None,
+        answer: Response,
+    ) -> Again | None:
+        """Whether the same coordinator takes it as before; where there is a quota of the broker's time, by
+        which answers may say how long to be quiet, each has one of its own."""
+        if known is None or answer != known.answer:
+            return None
+        broker, active, group_id = self._broker, self._groups.active, known.group_id
+
+        def is_taken_again() -> bool:
+            return (
+                not broker.quotas.request.is_set
+                and broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id)
+                and active(group_id) is hosted
+                and known.is_taken(broker.now_ms())
+            )
+
+        return is_taken_again
 
     def _ask(
         self, context: RequestContext, header: RequestHeader, request: Any, step: Step[Any]
