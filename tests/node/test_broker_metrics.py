@@ -516,3 +516,32 @@ async def test_a_node_that_is_both_answers_for_both(tmp_path):
         assert (await node.http("/v1/controller"))[1]["is_active"] is True
         assert (await node.http("/healthz"))[1]["is_active"] is True
         assert (await node.http("/v1/events"))[1]["events"]
+
+
+@in_loop
+async def test_what_is_known_again_is_counted_and_timed():
+    measured, is_same = Measured({}), [True, False, True]
+
+    def again():
+        measured.clock.now += 0.003
+        return is_same.pop(0)
+
+    table = RouteTable([Route(HeartbeatRequest, answer, again=lambda *_: again)])
+    measured.metrics.meters.measure(table)
+    (at, *_) = table.again
+    found = table.again[at](CONTEXT, None, beat(), answer())
+    assert found()
+    assert not found()  # whoever answers it now counts it
+    measured.metrics.meters.queued(at, 5.0)
+    assert found()
+    assert times(measured, "localtimems") == (2, pytest.approx(6))
+    assert times(measured, "requestqueuetimems") == (2, pytest.approx(5))
+    assert measured.samples()[REQUESTS, ("request", "Heartbeat"), ("version", "0")] == 2
+
+
+@in_loop
+async def test_what_is_not_known_again_is_not_measured():
+    measured = Measured({})
+    table = RouteTable([Route(HeartbeatRequest, answer, again=lambda *_: None)])
+    measured.metrics.meters.measure(table)
+    assert {find(CONTEXT, None, beat(), answer()) for find in table.again.values()} == {None}
