@@ -30,7 +30,7 @@ import asyncio
 import logging
 import math
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -506,20 +506,27 @@ class Conversation(asyncio.BufferedProtocol):
     def _serve_alone(self, route_id: int, frame: bytearray) -> None:
         """Serves the request that is all that has arrived, its size before it: what `_serve` would do."""
         self._counters.requests += self._decode(route_id, frame, _SIZE_BYTES, len(frame))
-        self._send()
+        if self._out.size_bytes:
+            self._send()
+        elif self._running is None and self._server.when_answered is not None:
+            self._server.when_answered()
         if self._running_bytes > SLACK_BYTES:
             self._account()
 
     def _serve_known(self, shortcut: Shortcut, route_id: int, nbytes: int) -> bool:
         """Serves the request that is all that has arrived, where it is, if the shortcut knows it."""
         frame = (self._server.scratch, _SIZE_BYTES, nbytes)
-        said = self._said(shortcut, (frame,))
+        try:
+            said = shortcut.serve(self._context, (frame,))
+        except Exception as error:
+            self._counters.requests += 1
+            self._fail(decode_request_header(*frame)[0], error)
+            return True
         if said is None:
             return False
         self._counters.requests += 1
         if not isinstance(said, Said):
-            if said:
-                self._send_small(said[0])
+            self._send_small(said[0])
             return True
         usual = said.usual
         if usual is not None and said.answer is usual.answer:
@@ -535,7 +542,11 @@ class Conversation(asyncio.BufferedProtocol):
     def _take_shortcut(self, shortcut: Shortcut, route_id: int, frame: Undecoded) -> int:
         """Serves a request, and others that wait behind it, if the shortcut knows them. How many."""
         waiting = self._in.waiting
-        said = self._said(shortcut, self._alike(route_id, frame) if waiting else (frame,))
+        try:
+            said = shortcut.serve(self._context, self._alike(route_id, frame) if waiting else (frame,))
+        except Exception as error:
+            self._fail(decode_request_header(*frame)[0], error)
+            return 1
         if said is None:
             return 0
         if isinstance(said, Said):
@@ -547,16 +558,7 @@ class Conversation(asyncio.BufferedProtocol):
                 self._in.queued_since()
         for answer in said:
             self._out.put_small(answer)
-        return max(1, len(said))
-
-    def _said(self, shortcut: Shortcut, frames: Sequence[Undecoded]) -> Sequence[Buffer] | Said | None:
-        """What a shortcut says to requests; nothing, if it has failed and the conversation is over."""
-        try:
-            return shortcut.serve(self._context, frames)
-        except Exception as error:
-            header, _ = decode_request_header(*frames[0])
-            self._fail(header, error)
-            return ()
+        return len(said)
 
     def _take_said(self, route_id: int, frame: Undecoded, said: Said) -> None:
         self._usual, answer, size_bytes = said.usual, said.answer, frame[2] - frame[1]
@@ -667,7 +669,8 @@ class Conversation(asyncio.BufferedProtocol):
         except Exception as error:
             self._fail(header, error)
             return
-        self._send()
+        if self._out.size_bytes:
+            self._send()
 
     def _check_and_answer(self, header: RequestHeader, answer: Answer) -> None:
         if isinstance(answer, NoResponse):
@@ -706,8 +709,6 @@ class Conversation(asyncio.BufferedProtocol):
     def _send(self) -> None:
         """Sends what there is, with the answers of other connections if there are some."""
         server, out = self._server, self._out
-        if not out.size_bytes:
-            return
         if out.size_bytes <= DEPARTING_BYTES_MAX and server.departures.are_expected():
             server.departures.add(self)
             return

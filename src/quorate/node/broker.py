@@ -178,7 +178,7 @@ class BrokerRole:
         )
         self._when_published = routes.own_view.applied
         closing.push_async_callback(routes.close)
-        await self.parts.listen(lambda _: routes.table(self.parts.when_serving), closing)
+        await self.parts.listen(lambda _, wrap: routes.table(wrap), closing)
 
     def _features(self) -> Features:
         """What ApiVersions says of features: that of the quorum comes from there, the others from the log."""
@@ -255,7 +255,7 @@ class BrokerRole:
 
     async def _open_for_clients(self, membership: Membership) -> None:
         await membership.is_unfenced.wait()
-        self.parts.is_serving.set()
+        self.parts.open_for_clients()
         self._logger.info("serving epoch=%d", membership.epoch)
 
     # What others ask

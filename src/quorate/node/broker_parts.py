@@ -35,7 +35,7 @@ from quorate.controller.events import Event
 from quorate.metadata.image import ClusterImage
 from quorate.net.connections import Address, Connections
 from quorate.net.limits import Limits
-from quorate.net.routes import Handler, RequestContext, Route, RouteTable, Series, throttle_time_ms
+from quorate.net.routes import RequestContext, Route, RouteTable, throttle_time_ms
 from quorate.net.server import Server
 from quorate.node.admin_view import BrokerView, ReplicaCounts
 from quorate.node.broker_disks import BrokerDisks
@@ -64,10 +64,11 @@ from quorate.storage.errors import StorageError
 __all__ = ["BrokerParts"]
 
 Eligible = Callable[[int, int], bool]
+MakeTable = Callable[[str, Callable[[Route], Route]], RouteTable]
 
 
 class BrokerParts:
-    """The parts of one broker. `assemble` and `listen` come in this order, once."""
+    """The parts of one broker. `assemble`, `listen` and `open_for_clients` come in this order, once."""
 
     def __init__(
         self,
@@ -91,7 +92,8 @@ class BrokerParts:
         self._isr_counts = IsrCounts()
         self._group_counts = GroupCounts()
         self._clock = asyncio.get_running_loop().time
-        self.is_serving = asyncio.Event()
+        self._tables: dict[str, RouteTable] = {}  # of listeners, once the broker may serve
+        self._is_serving = asyncio.Event()
         self.settings = settings
         self.logger = logging.getLogger(f"quorate.broker.{host.name}")
         self.budget = config.budget()
@@ -179,16 +181,19 @@ class BrokerParts:
         replicas.when_led = groups.led
         return broker, proposals, fetchers
 
-    async def listen(self, make_table: Callable[[str], RouteTable], closing: AsyncExitStack) -> None:
-        """Opens all listeners. `make_table` makes the table of one, by its name."""
+    async def listen(self, make_table: MakeTable, closing: AsyncExitStack) -> None:
+        """Opens all listeners. `make_table` makes the table of one, by its name and what is to be put around
+        each route that clients use. Those who come before `open_for_clients` wait for that."""
         for listener in self._config.broker_listeners:
-            table = make_table(listener.name)
+            early = make_table(listener.name, self._when_serving)
+            table = self._tables[listener.name] = make_table(listener.name, lambda route: route)
             settle = Throttling(self.quotas, self.now_ms).settle
             notes = {**self._traffic.notes, **self._group_counts.notes}
-            self._metrics.meters.measure(table, notes, settle)
+            for one in (early, table):
+                self._metrics.meters.measure(one, notes, settle)
             server = Server(
                 listener.name,
-                table,
+                early,
                 limits=self._limits(),
                 budget=self.budget,
                 when_queued=self._metrics.meters.queued,
@@ -203,26 +208,21 @@ class BrokerParts:
             self.logger.info("listening listener=%s port=%d", listener.name, server.port)
             self.servers.append(server)
 
-    def when_serving(self, route: Route) -> Route:
-        """Clients that come too early wait until the broker may serve."""
-        handler, series, is_serving = route.handler, route.series, self.is_serving.is_set
+    def open_for_clients(self) -> None:
+        """The broker may serve: those who came too early go on."""
+        for server in self.servers:
+            server.routes = self._tables[server.listener]
+        self._is_serving.set()
 
-        def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
-            if is_serving():
-                return handler(context, header, request)
-            return self._wait_and_handle(handler, context, header, request)
+    def _when_serving(self, route: Route) -> Route:
+        """The same, but it waits until the broker may serve."""
 
-        if series is not None:
-            takes = series.takes
-            series = Series(lambda header, request: is_serving() and takes(header, request), series.answer)
-        return replace(route, handler=handle, series=series)
+        async def wait_and_handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
+            await self._is_serving.wait()
+            answer = route.handler(context, header, request)
+            return await answer if isinstance(answer, Awaitable) else answer
 
-    async def _wait_and_handle(
-        self, handler: Handler, context: RequestContext, header: RequestHeader, request: Any
-    ) -> Any:
-        await self.is_serving.wait()
-        answer = handler(context, header, request)
-        return await answer if isinstance(answer, Awaitable) else answer
+        return replace(route, handler=wait_and_handle, series=None, again=None, shortcut=None)
 
     def advertised(self) -> list[tuple[str, str, int, int]]:
         """Where others reach it: name, host, port and security protocol of every listener."""

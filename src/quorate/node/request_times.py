@@ -305,7 +305,7 @@ def _measured(
             if settle is not None:
                 settle(context, header, request, answer, local_ms)
 
-        running: Pending[Answer] = pending(answer)
+        running: Pending[Answer] = answer if isinstance(answer, Eventual) else pending(answer)
         running.add_done_callback(answered)  # before the connection hears of it, which has yet to ask
         return running
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from ssl import SSLContext
 from typing import Final
 
@@ -28,7 +29,7 @@ from quorate.controller.events import Event
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, TOPIC, ClusterImage
 from quorate.metadata.touched import Touched
 from quorate.net.connections import Connections
-from quorate.net.routes import Features, RouteTable
+from quorate.net.routes import Features, Route, RouteTable
 from quorate.net.server import Server
 from quorate.node.admin_view import BrokerStatus, ReplicaCounts
 from quorate.node.broker_disks import BrokerDisks
@@ -152,7 +153,7 @@ class ZooKeeperBroker:
             )
             self._when_published = routes.own_view.applied
             closing.push_async_callback(routes.close)
-            await parts.listen(lambda name: self._table(routes, name), closing)
+            await parts.listen(partial(self._table, routes), closing)
             disks.serve(membership)
             async with asyncio.TaskGroup() as tasks:
                 duties = [
@@ -177,13 +178,13 @@ class ZooKeeperBroker:
         """Asks to be let go; the second time it goes at once."""
         self.membership.begin_shutdown()
 
-    def _table(self, routes: BrokerRoutes, listener: str) -> RouteTable:
+    def _table(self, routes: BrokerRoutes, listener: str, wrap: Callable[[Route], Route]) -> RouteTable:
         """What the controller sends, and what it is asked, is answered before clients are. If it has a
         listener of its own, it uses that one alone."""
         assert self.requests is not None
         own = self._config["control.plane.listener.name"]
         of_controllers = self.requests.routes() if own in ("", listener) else []
-        return routes.table(self.parts.when_serving, [*of_controllers, *self._plane.routes()])
+        return routes.table(wrap, [*of_controllers, *self._plane.routes()])
 
     # The metadata
 
@@ -238,7 +239,7 @@ class ZooKeeperBroker:
     async def _open_for_clients(self, requests: ControllerRequests) -> None:
         await requests.has_metadata.wait()
         self.membership.is_served = True
-        self.parts.is_serving.set()
+        self.parts.open_for_clients()
         self._logger.info("serving epoch=%d controller=%d", self._plane.broker_epoch, requests.controller_id)
 
     # What others ask

@@ -52,25 +52,19 @@ class GroupMembers:
 
     def routes(self) -> list[Route]:
         return [
-            Route(JoinGroupRequest, self._handler(GroupShard.join)),
-            Route(SyncGroupRequest, self._handler(GroupShard.sync)),
+            Route(JoinGroupRequest, partial(self._ask, GroupShard.join)),
+            Route(SyncGroupRequest, partial(self._ask, GroupShard.sync)),
             Route(HeartbeatRequest, self._heartbeat, again=self._heartbeat_again),
-            Route(LeaveGroupRequest, self._handler(GroupShard.leave)),
+            Route(LeaveGroupRequest, partial(self._ask, GroupShard.leave)),
             Route(
                 ConsumerGroupHeartbeatRequest, self._consumer_heartbeat, again=self._consumer_heartbeat_again
             ),
         ]
 
-    def _handler(self, step: Step[Any]) -> Callable[..., Answer | Awaitable[Answer]]:
-        def handle(context: RequestContext, header: RequestHeader, request: Any) -> Any:
-            return self._ask(context, header, request, step)
-
-        return handle
-
     def _heartbeat(
         self, context: RequestContext, header: RequestHeader, request: HeartbeatRequest
     ) -> Answer | Awaitable[Answer]:
-        answer = self._ask(context, header, request, GroupShard.heartbeat)
+        answer = self._ask(GroupShard.heartbeat, context, header, request)
         if isinstance(answer, HeartbeatResponse) and (
             answer.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         ):
@@ -92,7 +86,7 @@ class GroupMembers:
                 return self._ask_hosted(
                     hosted, caller, request, GroupShard.consumer_group_heartbeat, announce
                 )
-        return self._ask(context, header, request, GroupShard.consumer_group_heartbeat)
+        return self._ask(GroupShard.consumer_group_heartbeat, context, header, request)
 
     # Heartbeats that come again
 
@@ -141,7 +135,7 @@ class GroupMembers:
         return is_taken_again
 
     def _ask(
-        self, context: RequestContext, header: RequestHeader, request: Any, step: Step[Any]
+        self, step: Step[Any], context: RequestContext, header: RequestHeader, request: Any
     ) -> Answer | Awaitable[Answer]:
         version, group_id = header.request_api_version, request.group_id
         if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
