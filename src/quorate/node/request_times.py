@@ -190,7 +190,7 @@ class RequestMeters:
             if at in table.series:
                 table.series[at] = _measured_series(table.series[at], count, times, clock, note, settle)
             if at in table.again:
-                table.again[at] = _measured_again(table.again[at], count, times, clock)
+                table.again[at] = _counted_again(table.again[at], count, times)
             if at in table.shortcuts:
                 table.shortcuts[at] = partial(
                     _MeasuredShortcut, table.shortcuts[at], count, times, clock, note
@@ -344,35 +344,28 @@ def _measured_series(
     return Series(series.takes, answer)
 
 
-def _measured_again(
-    find_again: FindAgain, count: _Count, times: RequestTimes, clock: Callable[[], float]
-) -> FindAgain:
-    """What is answered as before is not settled, and nobody takes note of it."""
-    at_once = times.at_once
-    at_once_counts = at_once.counts
+def _counted_again(find_again: FindAgain, count: _Count, times: RequestTimes) -> FindAgain:
+    """What is answered as before takes less time than can be told. It is not settled, and nobody takes note
+    of it."""
+    at_once_counts = times.at_once.counts
 
     def find(context: RequestContext, header: RequestHeader, request: Any, answer: Response) -> Again | None:
         again = find_again(context, header, request, answer)
         if again is None:
             return None
 
-        def measured() -> bool:
-            begun = clock()
+        def counted() -> bool:
             if not again():
                 return False
-            local_ms = (clock() - begun) * 1000
             count.requests += 1
             if times.waited_ms:
-                times.observe(times.waited_ms, local_ms, 0.0)
+                times.observe(times.waited_ms, 0.0, 0.0)
                 times.waited_ms = 0.0
-            elif local_ms <= _SHORT_MS:  # `observe`, without a search
-                at_once_counts[0] += 1
-                at_once.total_ms += local_ms
             else:
-                at_once.observe(local_ms)
+                at_once_counts[0] += 1
             return True
 
-        return measured
+        return counted
 
     return find
 
