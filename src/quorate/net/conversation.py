@@ -743,7 +743,7 @@ class Conversation(asyncio.BufferedProtocol):
         if self._out.size_bytes:
             if self._out.flush() > SLACK_BYTES:
                 self._is_heavy = True
-            if self._out.is_sending:
+            if self._out.sender is not None and self._out.is_sending:
                 self._is_writable = False
 
     def _has_sent(self) -> None:

@@ -42,9 +42,9 @@ class Outgoing:
         "_limits",
         "_loop",
         "_parts",
-        "_sender",
         "_transport",
         "_when_sent",
+        "sender",
         "size_bytes",
     )
 
@@ -65,7 +65,8 @@ class Outgoing:
         self._parts: list[Sized] = []
         self.size_bytes = 0
         self._has_ranges = False  # of files, among them
-        self._sender: FileSender | PacedSender | None = None  # from the first range on, if there can be one
+        self.sender: FileSender | PacedSender | None = None
+        """What sends, from the first range on, if there can be one."""
 
     def open(self, transport: asyncio.Transport) -> None:
         self._transport = transport
@@ -75,27 +76,27 @@ class Outgoing:
         """Nobody is there any more."""
         self._transport = None
         self._parts.clear()
-        if self._sender is not None:
-            self._sender.close()
-            self._sender = None
+        if self.sender is not None:
+            self.sender.close()
+            self.sender = None
 
     @property
     def is_sending(self) -> bool:
         """Whether ranges of files are on their way."""
-        return self._sender is not None and self._sender.is_busy
+        return self.sender is not None and self.sender.is_busy
 
     @property
     def unsent_bytes(self) -> int:
         """Of what was handed over."""
         if self._transport is None:
             return 0
-        sender_bytes = 0 if self._sender is None else self._sender.unsent_bytes
+        sender_bytes = 0 if self.sender is None else self.sender.unsent_bytes
         return self._transport.get_write_buffer_size() + sender_bytes
 
     def drained(self) -> None:
         """The transport takes more, while ranges of files are on their way."""
-        if self._sender is not None:
-            self._sender.drained()
+        if self.sender is not None:
+            self.sender.drained()
 
     def put(self, parts: list[Sized]) -> None:
         """Adds an answer. It leaves with the next flush."""
@@ -135,7 +136,7 @@ class Outgoing:
         if not parts or transport is None or transport.is_closing():
             return 0
         self._counters.bytes_sent += size_bytes
-        if self._has_ranges or (self._sender is not None and self._sender.is_busy):
+        if self._has_ranges or (self.sender is not None and self.sender.is_busy):
             self._send(transport, parts)
         elif len(parts) == 1:
             transport.write(cast("Buffer", parts[0]))
@@ -146,14 +147,14 @@ class Outgoing:
     def _send(self, transport: asyncio.Transport, parts: list[Sized]) -> None:
         """Writes parts with ranges of files among them, or behind some."""
         self._has_ranges = False
-        if self._sender is None:
-            self._sender = FileSender.of(transport, self._loop, self._has_sent, self._cannot_send)
-        if self._sender is None and transport.get_extra_info("sslcontext") is not None:
+        if self.sender is None:
+            self.sender = FileSender.of(transport, self._loop, self._has_sent, self._cannot_send)
+        if self.sender is None and transport.get_extra_info("sslcontext") is not None:
             unsent_bytes_max = self._limits.write_buffer_high_bytes
-            self._sender = PacedSender(
+            self.sender = PacedSender(
                 transport, self._loop, self._has_sent, self._cannot_send, unsent_bytes_max
             )
-        sender = self._sender
+        sender = self.sender
         try:
             if sender is None:
                 write_parts(transport, without_ranges(parts))
