@@ -373,7 +373,9 @@ class Hosted(Generic[S]):
         ):
             return self._write_plain(step, numbers, moment)
         offset = partition.log.end_offset
-        if not self._append(step.batch(numbers, moment.wall_ms), offset, step.count, moment):
+        if not self._append(
+            step.batch(numbers, moment.wall_ms, offset, self.epoch), offset, step.count, moment
+        ):
             return None
         step.apply(self.shard, numbers, moment.wall_ms, offset)
         return step.answer
@@ -576,8 +578,9 @@ class Hosted(Generic[S]):
         deadline_ms = batch.moment.now_ms + self._host.commit_timeout_ms
         self._crowding.came(len(batch.steps))
         offset, has_producer = self.partition.log.end_offset, batch.producer is not None
+        built = batch.build(offset, self.epoch)
         self._held.append(Held(offset + batch.count - 1, deadline_ms, batch.steps))
-        if self._append(batch.build(), offset, batch.count, batch.moment, has_producer=has_producer):
+        if self._append(built, offset, batch.count, batch.moment, has_producer=has_producer):
             self._arm()
 
     def _append(
@@ -590,7 +593,7 @@ class Hosted(Generic[S]):
             if has_producer:
                 partition.append_own(batch, self.epoch)
             else:
-                partition.append_made(batch, count, moment.wall_ms, self.epoch)
+                partition.append_made(batch, offset, count, moment.wall_ms, self.epoch)
         except StorageError as error:
             self._host.offline(partition, error)  # which drops us
             return False

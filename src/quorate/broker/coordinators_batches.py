@@ -50,8 +50,8 @@ class PlainStep(Protocol[S_contra]):
     def is_taken(self, shard: S_contra, moment: Moment) -> bool:
         """Whether it is, and this plainly. If not, nothing has happened."""
 
-    def batch(self, numbers: Sequence[int], wall_ms: int) -> bytearray:
-        """What is written, by itself."""
+    def batch(self, numbers: Sequence[int], wall_ms: int, offset: int, leader_epoch: int) -> bytearray:
+        """What is written, by itself, at its place in the log."""
 
     def section(self, number: int, numbers: Sequence[int], wall_ms: int) -> bytes:
         """The same as a part of a batch, from the record of that number on."""
@@ -113,14 +113,14 @@ class OpenBatch:
         self.count += count
         self.steps.append(step)
 
-    def build(self) -> bytearray:
-        """The batch, as it is appended."""
+    def build(self, offset: int, leader_epoch: int) -> bytearray:
+        """The batch, as it is appended at that place."""
         producer = self.producer or _NOBODY
         return build_encoded(
             b"".join(self._sections),
             self.count,
-            base_offset=0,
-            leader_epoch=-1,
+            base_offset=offset,
+            leader_epoch=leader_epoch,
             timestamp=self.moment.wall_ms,
             producer_id=producer.id,
             producer_epoch=producer.epoch,

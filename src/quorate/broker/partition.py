@@ -278,11 +278,15 @@ class Partition:
             self._wake()
         return [next(found) if one is None else one for one in outcomes]
 
-    def append_made(self, batch: bytearray, count: int, timestamp_ms: int, leader_epoch: int) -> None:
+    def append_made(
+        self, batch: bytearray, offset: int, count: int, timestamp_ms: int, leader_epoch: int
+    ) -> None:
         """Appends what this broker itself has to say, if it leads at that epoch: so many records of one time,
-        and of no producer."""
-        leading = self._leadership_at(leader_epoch)
-        self.log.append_made(batch, count, timestamp_ms, leader_epoch)
+        and of no producer. The batch was made for this place."""
+        leading = self.leading
+        if leading is None or self.failure is not None or leading.leader_epoch != leader_epoch:
+            leading = self._leadership_at(leader_epoch)  # which says why not
+        self.log.append_made(batch, offset, count, timestamp_ms, leader_epoch)
         if not self._advance(leading):
             self._wake()
 
@@ -296,9 +300,7 @@ class Partition:
         return found
 
     def _leadership_at(self, leader_epoch: int) -> Leadership:
-        leading = self.leading
-        if leading is None or self.failure is not None:
-            leading = self.leadership()  # which says why not
+        leading = self.leadership()
         if leading.leader_epoch != leader_epoch:
             reason = f"{self.key} is at leader epoch {leading.leader_epoch}, not {leader_epoch}"
             raise ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, reason)

@@ -25,6 +25,7 @@ from quorate.coordinator.effects import Caller, Ticket
 from quorate.coordinator.events import GroupDeleted
 from quorate.coordinator.group_records import GroupMetadataKey
 from quorate.coordinator.known_commits import KnownCommit
+from quorate.coordinator.known_heartbeats import KnownClassic
 from quorate.coordinator.offset_expiry import (
     RECORDS_MAX,
     Deletions,
@@ -70,10 +71,28 @@ class GroupOffsets:
         else:
             step.answer(ticket, offsets.commit(request, judge, step))
 
-    def takes_all(
-        self, commit: KnownCommit, settings: GroupSettings, deadlines: Deadlines[Timer], now_ms: float
-    ) -> bool:
-        """Whether one commits who may, and nothing is too long. That a member lives is noted then."""
+    def committer(
+        self, commit: KnownCommit, settings: GroupSettings, deadlines: Deadlines[Timer]
+    ) -> KnownClassic | None:
+        """Who makes it, if it is a member of a classic group, and nothing is too long: then it is taken
+        whenever the member is. That holds until this is unloaded."""
+        request = commit.request
+        classic = self._classic.get(request.group_id)
+        if (
+            classic is None
+            or self._consumer.get(request.group_id) is not None
+            or commit.metadata_characters > settings.offset_metadata_max_bytes
+        ):
+            return None
+        member_id, generation = request.member_id, request.generation_id_or_member_epoch
+        try:
+            return KnownClassic(classic, member_id, request.group_instance_id, generation, deadlines)
+        except ApiError:
+            return None
+
+    def takes_all(self, commit: KnownCommit, settings: GroupSettings) -> bool:
+        """Whether all of it is taken now that somebody else commits: a member of a consumer group, or somebody
+        who belongs to no group."""
         request = commit.request
         if commit.metadata_characters > settings.offset_metadata_max_bytes:
             return False
@@ -85,10 +104,7 @@ class GroupOffsets:
             except ApiError:
                 return False
         classic = self._classic.get(request.group_id)
-        return classic is not None and (
-            classic.hears(member_id, epoch, request.group_instance_id, deadlines, now_ms)
-            or (epoch < 0 and classic.state is State.EMPTY)
-        )
+        return classic is not None and epoch < 0 and classic.state is State.EMPTY
 
     def _commit_judge(self, request: OffsetCommitRequest, caller: Caller, step: Step) -> offsets.Judge | None:
         """Says of each partition whether it may be committed; None if all may. `ApiError` if none may."""

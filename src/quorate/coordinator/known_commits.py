@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol
 from quorate.coordinator.committed_offsets import Committed, CommittedOffsets
 from quorate.coordinator.effects import Caller, LogRecord, Moment
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
+from quorate.coordinator.known_heartbeats import KnownClassic
 from quorate.coordinator.log_format import NO_EXPIRY, encode
 from quorate.coordinator.offsets import java_length
 from quorate.coordinator.refusals import refuse
@@ -35,7 +36,8 @@ class Committing(Protocol):
 
     @property
     def committed_offsets(self) -> CommittedOffsets: ...
-    def takes_again(self, commit: KnownCommit, moment: Moment) -> bool: ...
+    def committer(self, commit: KnownCommit) -> KnownClassic | None: ...
+    def takes_all(self, commit: KnownCommit) -> bool: ...
 
 
 class _Partition:
@@ -43,21 +45,19 @@ class _Partition:
 
     __slots__ = (
         "_between",
-        "_group_id",
         "_key",
-        "_metadata",
         "_numbers",
         "_numbers_at",
-        "_partition_id",
-        "_topic",
         "content",
-        "value_at",
+        "metadata",
+        "partition_id",
+        "topic",
     )
 
     def __init__(self, group_id: str, topic: str, one: Topic.Partition) -> None:
-        self._group_id, self._topic, self._partition_id = group_id, topic, one.partition_index
+        self.topic, self.partition_id = topic, one.partition_index
         self._key = OffsetCommitKey(group=group_id, topic=topic, partition=one.partition_index)
-        self._metadata = one.committed_metadata or ""
+        self.metadata = one.committed_metadata or ""
         key, zeros = self._encoded(0, 0, 0)
         places, time = (
             holes_between(zeros, self._encoded(*some)[1])[0] for some in ((-1, -1, 0), (0, 0, -1))
@@ -70,7 +70,7 @@ class _Partition:
 
     def _value(self, offset: int, epoch: int, wall_ms: int) -> OffsetCommitValue:
         return OffsetCommitValue(
-            offset=offset, leader_epoch=epoch, metadata=self._metadata, commit_timestamp=wall_ms
+            offset=offset, leader_epoch=epoch, metadata=self.metadata, commit_timestamp=wall_ms
         )
 
     def _encoded(self, offset: int, epoch: int, wall_ms: int) -> tuple[bytes, bytes]:
@@ -85,13 +85,6 @@ class _Partition:
         """Puts its numbers into the content that begins there."""
         self._numbers.pack_into(buffer, at + self._numbers_at, offset, epoch, self._between, wall_ms)
 
-    def put(
-        self, committed: CommittedOffsets, offset: int, epoch: int, wall_ms: int, record_offset: int
-    ) -> None:
-        """What is committed once its record is in the log."""
-        found = _new(Committed, (offset, epoch, self._metadata, wall_ms, NO_EXPIRY, record_offset))
-        committed.put(self._group_id, self._topic, self._partition_id, found)
-
 
 class KnownCommit:
     """A request without its numbers: these are the offset and the leader epoch of each partition, in order.
@@ -101,7 +94,9 @@ class KnownCommit:
     __slots__ = (
         "_batch",
         "_contents",
+        "_member",
         "_partitions",
+        "_shard",
         "answer",
         "batch_bytes",
         "caller",
@@ -113,6 +108,8 @@ class KnownCommit:
     def __init__(self, request: OffsetCommitRequest, caller: Caller) -> None:
         self.request = request
         self.caller = caller
+        self._shard: Committing | None = None  # which has found out who commits
+        self._member: KnownClassic | None = None
         partitions = [(topic.name, one) for topic in request.topics for one in topic.partitions]
         self._partitions = [_Partition(request.group_id, topic, one) for topic, one in partitions]
         self._batch, self._contents = self._empty_batch()
@@ -147,16 +144,23 @@ class KnownCommit:
         return refuse(self.request, self.caller.version, code)
 
     def is_taken(self, shard: Committing, moment: Moment) -> bool:
-        return shard.takes_again(self, moment)
+        """Whether all of it is, as nearly always. That a member of a classic group lives is noted then."""
+        member = self._member
+        if member is not None and self._shard is shard and member.is_taken(moment.now_ms):
+            return True
+        self._shard, self._member = shard, shard.committer(self)
+        if self._member is None:
+            return shard.takes_all(self)
+        return self._member.is_taken(moment.now_ms)
 
-    def batch(self, numbers: Sequence[int], wall_ms: int) -> bytearray:
-        """What is written, as a batch that has yet to be given its place in the log. It is the same object
-        each time, and whoever asks for the next has done with this one."""
+    def batch(self, numbers: Sequence[int], wall_ms: int, offset: int, leader_epoch: int) -> bytearray:
+        """What is written, as a batch for a place in the log. It is the same object each time, and whoever
+        asks for the next has done with this one."""
         batch, at = self._batch, 0
         for partition, content_at in self._contents:
             partition.fill(batch.data, content_at, numbers[at], numbers[at + 1], wall_ms)
             at += 2
-        batch.set_time(wall_ms)
+        batch.place(offset, leader_epoch, wall_ms)
         return batch.data
 
     def section(self, number: int, numbers: Sequence[int], wall_ms: int) -> bytes:
@@ -179,9 +183,10 @@ class KnownCommit:
 
     def apply(self, shard: Committing, numbers: Sequence[int], wall_ms: int, offset: int) -> None:
         """It is in the log, its first record at an offset: the same as what its records say one by one."""
-        committed, at = shard.committed_offsets, 0
-        for partition in self._partitions:
-            partition.put(committed, numbers[at], numbers[at + 1], wall_ms, offset)
+        put, group_id, at = shard.committed_offsets.put, self.request.group_id, 0
+        for one in self._partitions:
+            found = numbers[at], numbers[at + 1], one.metadata, wall_ms, NO_EXPIRY, offset
+            put(group_id, one.topic, one.partition_id, _new(Committed, found))
             offset += 1
             at += 2
 

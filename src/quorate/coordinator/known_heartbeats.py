@@ -51,13 +51,20 @@ class KnownClassic:
 
     __slots__ = ("_deadlines", "_generation", "_group", "_member", "_timer", "answer", "group_id")
 
-    def __init__(self, group: ClassicGroup, request: HeartbeatRequest, deadlines: Deadlines[Timer]) -> None:
+    def __init__(
+        self,
+        group: ClassicGroup,
+        member_id: str,
+        instance_id: str | None,
+        generation: int,
+        deadlines: Deadlines[Timer],
+    ) -> None:
         """`ApiError` if there is no such member in this generation."""
         self.group_id = group.group_id
         self._group = group
-        self._generation = request.generation_id
-        self._member = group.check(request.member_id, request.group_instance_id, request.generation_id)
-        self._timer = group.session(request.member_id)
+        self._generation = generation
+        self._member = group.check(member_id, instance_id, generation)
+        self._timer = group.session(member_id)
         self._deadlines = deadlines
         self.answer = _TAKEN
 

@@ -282,7 +282,9 @@ class GroupShard:
         if group is None or self._consumer.get(request.group_id) is not None:
             return None
         try:
-            return KnownClassic(group, request, self._deadlines)
+            return KnownClassic(
+                group, request.member_id, request.group_instance_id, request.generation_id, self._deadlines
+            )
         except ApiError:
             return None
 
@@ -360,11 +362,14 @@ class GroupShard:
         self._offsets.commit(ticket, request, caller, step)
         return step.effects()
 
-    def takes_again(self, commit: KnownCommit, moment: Moment) -> bool:
-        """Whether all of such a commit is taken, whatever its numbers are, as it is nearly always. That its
-        member lives is noted then."""
-        self._moment = moment
-        return self._offsets.takes_all(commit, self._settings, self._deadlines, moment.now_ms)
+    def committer(self, commit: KnownCommit) -> KnownClassic | None:
+        """The member that makes such a commit, until this is unloaded: all of it is taken whenever the member
+        is. None: ask `takes_all`."""
+        return self._offsets.committer(commit, self._settings, self._deadlines)
+
+    def takes_all(self, commit: KnownCommit) -> bool:
+        """Whether all of such a commit is taken now, whatever its numbers are."""
+        return self._offsets.takes_all(commit, self._settings)
 
     def txn_offset_commit(
         self, ticket: Ticket, request: TxnOffsetCommitRequest, caller: Caller, moment: Moment

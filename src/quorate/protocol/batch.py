@@ -81,7 +81,7 @@ _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH_AND_MAGIC: Final = Struct(">8xi4xb")
 _BASE_OFFSET: Final = Struct(">q")
 _LEADER_EPOCH: Final = Struct(">i")
-_CRC: Final = Struct(">I")
+_PLACE: Final = Struct(">qiibI")  # all that stands before what the checksum is of
 _CRC_AND_ATTRIBUTES: Final = Struct(">Ih")
 _TIMES: Final = Struct(">qq")
 _MAX_TIMESTAMP: Final = Struct(">q")
@@ -450,20 +450,23 @@ class TimelessBatch:
     them of one time. Whoever changes something in it gives it a time afterwards, and its place in the log.
 
     >>> batch = TimelessBatch(encode_record(Record(0, 7, None, b"value"), 0, 7), 1)
-    >>> batch.set_time(8)
-    >>> batch.data == build([Record(0, 8, None, b"value")])
+    >>> batch.place(40, 2, 8)
+    >>> batch.data == build([Record(40, 8, None, b"value")], base_offset=40, leader_epoch=2)
     True
     """
 
-    __slots__ = ("_checked", "data")
+    __slots__ = ("_checked", "_length", "data")
 
     def __init__(self, section: Buffer, count: int) -> None:
         self.data = build_encoded(section, count, base_offset=0, leader_epoch=NO_LEADER_EPOCH, timestamp=0)
         self._checked = memoryview(self.data)[_CHECKED_FROM:]
+        self._length = _LENGTH_MIN + len(section)
 
-    def set_time(self, timestamp: int) -> None:
+    def place(self, base_offset: int, leader_epoch: int, timestamp: int) -> None:
         _TIMES.pack_into(self.data, 27, timestamp, timestamp)
-        _CRC.pack_into(self.data, 17, crc32c(self._checked))
+        _PLACE.pack_into(
+            self.data, 0, base_offset, self._length, leader_epoch, _MAGIC, crc32c(self._checked)
+        )
 
 
 def build_control(

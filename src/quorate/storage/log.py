@@ -206,15 +206,18 @@ class Log:
             size_bytes = sum([batch[3] for batch in batches])
         assert base_offset >= self.end_offset
         segment = self._segments[-1]
-        is_rolled = False  # or need not be: until then nothing was written
+        is_rolling = False  # nothing is written before that is done
         try:
-            if segment.must_roll(size_bytes, last_offset, newest_ms, now_ms):
-                self._roll(base_offset, now_ms)
-                segment = self._segments[-1]
-            is_rolled = True
-            segment.append(buffers, batches, now_ms)
+            is_one = len(buffers) == len(batches) == 1
+            if not is_one or not segment.append_plain(buffers[0], batches[0], now_ms):
+                if segment.must_roll(size_bytes, last_offset, newest_ms, now_ms):
+                    is_rolling = True
+                    self._roll(base_offset, now_ms)
+                    segment = self._segments[-1]
+                    is_rolling = False
+                segment.append(buffers, batches, now_ms)
         except OSError as error:
-            self._cuts += is_rolled
+            self._cuts += not is_rolling
             raise StorageError.of(segment.path, error) from error
         except StorageError as error:
             self._failure = error

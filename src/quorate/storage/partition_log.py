@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
-from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, stamp, validate
+from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, validate
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer, Uuid
 from quorate.storage.continuation import check_order
@@ -185,16 +185,15 @@ class PartitionLog:
             self._producers.states.update(stamped)
         return Appended(stamped.base_offset, stamped.last_offset, False, stamped.max_timestamp)
 
-    def append_made(self, batch: bytearray, count: int, now_ms: int, leader_epoch: int) -> None:
-        """Appends a batch that this broker has made now: of so many records of this time, and of no producer.
-        Its place is written into it."""
+    def append_made(self, batch: bytearray, offset: int, count: int, now_ms: int, leader_epoch: int) -> None:
+        """Appends a batch that this broker has made now for the end of the log, which is at that offset: of so
+        many records of this time, and of no producer. Its place is in it already."""
         log, size_bytes = self._log, len(batch)
+        assert offset == log.end_offset
         if size_bytes > log.config.segment_bytes:
             self._check_size(size_bytes)
         if leader_epoch != log.epochs.latest_epoch:
             self._check_epoch(leader_epoch)
-        offset = log.end_offset
-        stamp(batch, 0, offset, leader_epoch)
         log.append_stamped(
             (batch,), ((offset, offset + count - 1, now_ms, size_bytes, leader_epoch),), now_ms
         )

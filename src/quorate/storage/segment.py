@@ -231,6 +231,37 @@ class Segment:
             return False
         return must_roll(self.summary, incoming_bytes, last_offset, timestamp_ms, now_ms, config)
 
+    def append_plain(self, data: Buffer, batch: Noted, now_ms: int) -> bool:
+        """What `append` does, for one batch to which nothing else has to be written: it is not the first of a
+        segment, nor due in an index. False, and nothing has happened, if it might be."""
+        _, last_offset, newest_ms, size_bytes, _ = batch
+        log, config, indexed = self._log, self._config, self._offset_index.last_entry
+        position = log.size_bytes
+        if (
+            not position
+            or position + size_bytes > config.segment_bytes
+            or position - (0 if indexed is None else indexed.position) > config.index_interval_bytes
+            or last_offset - self.base_offset > BATCH_SPAN_MAX
+            or self._first_timestamp < 0
+            or newest_ms - self._first_timestamp > config.segment_ms
+            or self._is_index_full
+        ):
+            return False
+        assert not self.is_sealed, f"{self.path} is sealed"
+        try:
+            log.append((data,))
+        except OSError:
+            self._take_back(position, self.next_offset)
+            raise
+        assert position + size_bytes == log.size_bytes
+        self._newest.add(position, last_offset)
+        if newest_ms > self._max_timestamp:
+            self._max_timestamp, self._max_timestamp_offset = newest_ms, last_offset
+        self.next_offset = last_offset + 1
+        self._modified_ms = now_ms
+        self._is_log_unsynced = self._is_index_unsynced = True
+        return True
+
     def append(self, buffers: Sequence[Buffer], batches: Sequence[Noted], now_ms: int) -> None:
         """Appends batches, and notes them in order. After an OSError nothing has changed; after a
         StorageError, which says that a torn append could not be cut off, nothing is certain."""
@@ -250,13 +281,17 @@ class Segment:
                 self._index(entries)
         except OSError:
             next_offset, self._first_timestamp, self._max_timestamp, self._max_timestamp_offset = before
-            try:
-                self._cut(log_bytes, next_offset)
-            except OSError as error:
-                raise StorageError(self.path, f"a torn append cannot be cut off: {error}") from error
+            self._take_back(log_bytes, next_offset)
             raise
         self._modified_ms = now_ms
         self._is_log_unsynced = self._is_index_unsynced = True
+
+    def _take_back(self, log_bytes: int, next_offset: int) -> None:
+        """Undoes an append that has failed."""
+        try:
+            self._cut(log_bytes, next_offset)
+        except OSError as error:
+            raise StorageError(self.path, f"a torn append cannot be cut off: {error}") from error
 
     def record_aborted(self, aborted: AbortedTransaction) -> None:
         """Remembers a transaction whose marker is in this segment."""

@@ -15,6 +15,7 @@ from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator.known_commits import KnownCommit
+from quorate.metadata.topics import Topics
 from quorate.net.routes import RequestContext
 from quorate.net.shortcuts import Said, Undecoded, Usual
 from quorate.protocol.api.connection import RequestHeader
@@ -50,7 +51,9 @@ class _Form:
         "_numbers",
         "_rest",
         "commit",
+        "found_in",
         "header",
+        "removals",
         "usual",
         "version",
     )
@@ -63,6 +66,8 @@ class _Form:
         self.header = header
         self.version = header.request_api_version
         self.commit = commit
+        self.found_in: Topics | None = None  # all that it names, when so many had been removed
+        self.removals = 0
         mask = bytearray(b"\xff" * len(body))
         places, end = [">"], 0
         for hole in holes:
@@ -84,6 +89,7 @@ class _Form:
             return None
         found = self._numbers.unpack_from(buffer, begin + _FORM_AT)
         return found if self._has_epochs else [number for offset in found for number in (offset, -1)]
+
 
 
 def _form_of(context: RequestContext, header: RequestHeader, request: OffsetCommitRequest) -> _Form | None:
@@ -137,11 +143,10 @@ class CommitsAgain:
         if numbers is None:
             return None
         commit = form.commit
-        request = commit.request
-        group_id = request.group_id
+        group_id, topics = commit.request.group_id, broker.current_image().topics
         if not (
             broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id)
-            and self._is_known(context, request.topics, form.version)
+            and self._names_its_own(context, form, topics)
         ):
             return None
         hosted = self._groups.active(group_id)
@@ -157,3 +162,17 @@ class CommitsAgain:
         header = form.header
         header.correlation_id = correlation_id
         return Said(header, answer, form.usual)
+
+    def _names_its_own(self, context: RequestContext, form: _Form, topics: Topics) -> bool:
+        """Whether all topics that it names exist, which they do as long as none was removed, and are the
+        asker's."""
+        named = form.commit.request.topics
+        if form.found_in is topics and form.removals == topics.removals:
+            for one in named:
+                if not self._broker.authorize(context, Operation.READ, ResourceKind.TOPIC, one.name):
+                    return False
+            return True
+        if not self._is_known(context, named, form.version):
+            return False
+        form.found_in, form.removals = topics, topics.removals
+        return True
