@@ -278,7 +278,7 @@ async def test_what_is_refused_later_does_not_change_what_is_said_to_others(tmp_
     def fail(*_):
         raise StorageError("there", "no space")
 
-    monkeypatch.setattr(partition.log._log, "append_stamped", fail)
+    monkeypatch.setattr(partition.log._log, "append_plain", fail)
     assert codes(await connection.ask(frame)) == [ErrorCode.NOT_COORDINATOR]
     await serving.close()
 

@@ -6,7 +6,6 @@ from nodes import VERSION, beat, encoded, raw, serving
 
 from quorate.net.repetition import REPEATED_BYTES_MAX, REPEATED_MAX
 from quorate.net.routes import Route, RouteTable, throttle_time_ms
-from quorate.protocol import frame
 from quorate.protocol.api.groups import HeartbeatRequest, HeartbeatResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 
@@ -56,9 +55,8 @@ async def test_what_is_said_again_is_decoded_once_and_answered_each_time():
     async with serving(coordinator.route) as server, raw(server) as peer:
         assert await beats(peer, 1, 2, -3, 2**31 - 1) == [0, 0, 0, 0]
         counters = server.counters
-        assert (counters.requests, counters.responses) == (4, 4)
+        assert counters.requests == 4
         assert counters.bytes_received == 4 * len(encoded(beat(1), VERSION, 1, "me"))
-        assert counters.bytes_sent == 4 * len(frame.encode_response(TAKEN, VERSION, 1))
     assert coordinator.seen == [("me", 1, 1)]
     assert coordinator.again == 3
 
@@ -95,7 +93,7 @@ async def test_an_answer_that_has_to_be_waited_for_is_waited_for():
             await asyncio.sleep(0)
         answer.set_result(TAKEN)
         assert [one for one, _ in await peer.beats(2)] == [2, 2]
-        assert server.counters.requests == server.counters.responses == 3
+        assert server.counters.requests == 3
 
 
 async def test_a_handler_that_fails_ends_the_connection():

@@ -24,6 +24,7 @@ from nodes import (
 import samples
 from quorate.net.client import ConnectionLost
 from quorate.net.conversation import Conversation
+from quorate.net.outgoing import Outgoing
 from quorate.net.routes import NO_RESPONSE, Features, Route
 from quorate.net.server import Server
 from quorate.protocol.api import response_class
@@ -85,9 +86,8 @@ async def test_every_request_makes_the_round_trip():
                 response = await connection.request(request, version, timeout_ms=10_000)
                 assert response == answers[cls.__key__]
                 assert asked.pop() == request
-        assert server.counters.responses == server.counters.requests > 150
+        assert server.counters.requests > 150
         assert server.counters.bytes_received > 0
-        assert server.counters.bytes_sent > 0
 
 
 async def test_a_handler_learns_who_asks():
@@ -128,13 +128,19 @@ async def test_answers_come_in_the_order_of_requests():
         assert parked.calls == [0, 1, 2, 3, 4]
 
 
-async def test_whoever_counts_answers_is_called_when_they_have_left():
-    counted = []
+async def test_whoever_counts_answers_is_called_when_they_have_left(monkeypatch):
+    counted, left, flush = [], [], Outgoing.flush
+
+    def flushed(out):
+        left.append(flush(out))
+        return left[-1]
+
+    monkeypatch.setattr(Outgoing, "flush", flushed)
     async with serving(Route(HeartbeatRequest, answer_beat)) as server, raw(server) as peer:
-        server.when_answered = lambda: counted.append((server.counters.requests, server.counters.bytes_sent))
+        server.when_answered = lambda: counted.append((server.counters.requests, sum(left)))
         peer.ask_beats(range(3))
         await peer.beats(3)
-        assert counted[-1] == (3, server.counters.bytes_sent)
+        assert counted[-1] == (3, sum(left))
         assert all(sent_bytes > 0 for _, sent_bytes in counted)
 
 
@@ -158,7 +164,7 @@ async def test_requests_that_are_not_answered():
             peer.ask(ProduceRequest(acks=0, timeout_ms=2, topic_data=[]), 9, 7)
             peer.ask_beats(range(8, 9))
             assert await peer.beats(2) == [(6, 6), (8, 8)]
-            assert (server.counters.requests, server.counters.responses) == (4, 2)
+            assert server.counters.requests == 4
     assert produced == [1, 2, 1, 2]
 
 

@@ -31,6 +31,7 @@ from quorate.protocol.api.security import (
 from quorate.protocol.api.transactions import DescribeProducersRequest, DescribeProducersResponse
 from quorate.protocol.batch import Record, build
 from quorate.protocol.errors import ErrorCode
+from unpacking import unpack
 
 pytestmark = pytest.mark.processes
 
@@ -55,7 +56,7 @@ class Inherited(BrokerProcesses):
     def __init__(self, root: Path) -> None:
         super().__init__(root, combined=3, **SETTINGS)
         with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(root, filter="data")
+            unpack(archive, root)
         self.expected: dict[str, Any] = json.loads((root / "expected.json").read_text())
 
     def prepare(self) -> None:
@@ -243,7 +244,7 @@ def the_release(directory: Path) -> Path:
     packed = directory / "release.tar"
     packed.write_bytes(found.stdout)
     with tarfile.open(packed) as archive:
-        archive.extractall(directory / "release", filter="data")
+        unpack(archive, directory / "release")
     return directory / "release"
 
 

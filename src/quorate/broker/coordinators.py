@@ -34,7 +34,6 @@ from quorate.broker.partition import Partition
 from quorate.coordinator import log_format
 from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Producer, Ticket, Written
 from quorate.metadata.event import Event
-from quorate.net.crowding import Crowding
 from quorate.net.eventual import Eventual
 from quorate.protocol.batch import (
     HEADER_BYTES,
@@ -56,9 +55,6 @@ __all__ = ["Coordinators", "Hosted", "LoadCounts", "Shard", "State"]
 STEPS_MAX: Final = 32
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
 write for so many, and their askers can go on while others are served."""
-CROWD: Final = 4
-"""Steps of one partition, in one turn of the loop, from which on it is less work to write them together than
-each by itself."""
 LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
 
 
@@ -223,7 +219,6 @@ class Hosted(Generic[S]):
         self._waiting: dict[Ticket, tuple[Eventual[Any], Callable[[ErrorCode], Message]]] = {}
         self._delivery = host.delivery
         self._batch: OpenBatch | None = None
-        self._crowding = Crowding(CROWD)  # of steps that could be written together
         # Who was announced, and is still to be heard.
         self._announced: deque[tuple[Ticket, Callable[[Ticket, Moment], Effects]]] = deque()
         self._held: deque[Held] = deque()  # in the order of their offsets
@@ -349,18 +344,19 @@ class Hosted(Generic[S]):
     def ask_plain(self, step: PlainStep[S], numbers: Sequence[int]) -> Response | Awaitable[Response] | None:
         """Takes such a step. The answer, or something to wait for; None if it is to be asked as any other.
 
-        If steps seldom come together, and nobody follows, it is written at once and by itself: then it is
-        committed with that, and there is nothing to wait for."""
+        If nobody follows it is written at once and by itself: then it is committed with that, and there is
+        nothing to wait for, which is more work than to write it."""
         partition, host = self.partition, self._host
         if host.unwritten_steps >= STEPS_MAX:
             self._make_room()
         leading = partition.leading
         if (
             leading is None
-            or self._refusal(leading) is not None
+            or leading.leader_epoch != self.epoch
+            or len(leading.isr) < partition.min_isr
             or step.batch_bytes > partition.config.max_message_bytes
         ):
-            return None
+            return None  # as `_refusal` would have it, or it is too large
         moment = host.unwritten_since or host.moment()
         if not step.is_taken(self.shard, moment):
             return None
@@ -369,7 +365,6 @@ class Hosted(Generic[S]):
             or self._held
             or leading.followers
             or leading.high_watermark < self._applied_end_offset
-            or self._crowding.is_expected()
         ):
             return self._write_plain(step, numbers, moment)
         offset = partition.log.end_offset
@@ -576,7 +571,6 @@ class Hosted(Generic[S]):
         batch, self._batch = self._batch, None
         assert batch is not None
         deadline_ms = batch.moment.now_ms + self._host.commit_timeout_ms
-        self._crowding.came(len(batch.steps))
         offset, has_producer = self.partition.log.end_offset, batch.producer is not None
         built = batch.build(offset, self.epoch)
         self._held.append(Held(offset + batch.count - 1, deadline_ms, batch.steps))

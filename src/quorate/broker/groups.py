@@ -44,7 +44,9 @@ class Groups:
             when_loaded=self._catch_up,
         )
         self._moment = Moment(-math.inf, 0)
-        self._recent: dict[str, Hosted[GroupShard]] = {}  # who coordinates groups that were asked for
+        self.recent: dict[str, Hosted[GroupShard]] = {}
+        """Who coordinates groups that were asked for. Another one takes its place when that may change; while
+        it does not, whoever was found is right as long as it is active."""
         self._known: dict[str, int] = {}  # hashes of groups, which are asked for again and again
 
     def _now(self) -> Moment:
@@ -83,7 +85,7 @@ class Groups:
         """The cluster has changed in these places; without them, everything may be different."""
         changed = self.topics.replace(image) if touched is None else self.topics.update(touched)
         if touched is None or touched.topics_added or touched.has_partitions:
-            self._recent.clear()  # with more partitions, groups are elsewhere
+            self.recent = {}  # with more partitions, groups are elsewhere
         configured = image.configs if touched is None else touched.configs
         for group_id in [name for kind, name in configured if kind == GROUP]:
             for hosted in self.shards:
@@ -111,13 +113,13 @@ class Groups:
 
     def active(self, group_id: str) -> Hosted[GroupShard] | None:
         """The coordinator of a group, if it is here and serves. Heartbeats ask for it again and again."""
-        hosted = self._recent.get(group_id)
+        hosted = self.recent.get(group_id)
         if hosted is None or hosted.state is not State.ACTIVE:
             hosted = self.shards.find(self.partition_of(group_id))
             if hosted is not None:
-                if len(self._recent) >= _HASHES_MAX:
-                    self._recent.clear()
-                self._recent[group_id] = hosted
+                if len(self.recent) >= _HASHES_MAX:
+                    self.recent.clear()
+                self.recent[group_id] = hosted
         return hosted
 
     def leader_of(self, group_id: str) -> int | None:

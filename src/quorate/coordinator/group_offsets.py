@@ -91,8 +91,8 @@ class GroupOffsets:
             return None
 
     def takes_all(self, commit: KnownCommit, settings: GroupSettings) -> bool:
-        """Whether all of it is taken now that somebody else commits: a member of a consumer group, or somebody
-        who belongs to no group."""
+        """Whether all of it is taken now from anybody else: from a member of a consumer group, or from
+        somebody who belongs to none."""
         request = commit.request
         if commit.metadata_characters > settings.offset_metadata_max_bytes:
             return False

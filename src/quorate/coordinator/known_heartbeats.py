@@ -23,7 +23,6 @@ from quorate.coordinator.step import Timer, TimerKind
 from quorate.protocol.api.groups import (
     ConsumerGroupHeartbeatRequest,
     ConsumerGroupHeartbeatResponse,
-    HeartbeatRequest,
     HeartbeatResponse,
 )
 from quorate.protocol.errors import ErrorCode

@@ -120,7 +120,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._header: RequestHeader | None = None
         self._usual: Usual | None = None  # what it is most likely
         self._running_bytes = 0
-        self._out = Outgoing(limits, server.counters, loop, self._has_sent, self._cannot_send)
+        self._out = Outgoing(limits, loop, self._has_sent, self._cannot_send)
         self._remembered = Remembered()  # what may come again
         self._next_turn: asyncio.Handle | None = None
         self._is_writable = True
@@ -709,8 +709,8 @@ class Conversation(asyncio.BufferedProtocol):
     def _send(self) -> None:
         """Sends what there is, with the answers of other connections if there are some."""
         server, out = self._server, self._out
-        if out.size_bytes <= DEPARTING_BYTES_MAX and server.departures.are_expected():
-            server.departures.add(self)
+        if out.size_bytes <= DEPARTING_BYTES_MAX and server.departures.crowding.is_expected():
+            server.departures.add(out)
             return
         self.flush()
         if server.when_answered is not None:
@@ -720,22 +720,20 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _send_small(self, answer: Buffer) -> None:
         """The same of an answer that is whole, and small."""
-        server, out = self._server, self._out
+        out, departures = self._out, self._server.departures
         if out.size_bytes:
             out.put_small(answer)  # it leaves with what is there
-        elif server.departures.are_expected():
+        elif departures.crowding.is_crowded or departures.crowding.is_expected():
             out.put_small(answer)
-            server.departures.add(self)
+            departures.add(out)
         else:
             self._write(answer)
-            if server.when_answered is not None:
-                server.when_answered()
+            if self._server.when_answered is not None:
+                self._server.when_answered()
 
     def _write(self, answer: Buffer) -> None:
         """Sends a small answer that nothing stands before."""
         if self._transport is not None:
-            self._counters.responses += 1
-            self._counters.bytes_sent += len(answer)
             self._transport.write(answer)
 
     def flush(self) -> None:

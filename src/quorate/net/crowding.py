@@ -23,21 +23,22 @@ class Crowding:
     True
     """
 
-    __slots__ = ("_crowd", "_is_crowded", "_left_alone")
+    __slots__ = ("_crowd", "_left_alone", "is_crowded")
 
     def __init__(self, crowd: int) -> None:
         self._crowd = crowd
-        self._is_crowded = False
+        self.is_crowded = False
+        """Whether enough came last time. If not, ask `is_expected`."""
         self._left_alone = ALONE_MAX
 
     def is_expected(self) -> bool:
         """Whether one should wait for others. Who does has to say how many came."""
-        if self._is_crowded:
+        if self.is_crowded:
             return True
         self._left_alone -= 1
         return self._left_alone < 0
 
     def came(self, number: int) -> None:
         """So many were there in the end, the one that waited among them."""
-        self._is_crowded = number >= self._crowd
+        self.is_crowded = number >= self._crowd
         self._left_alone = ALONE_MAX

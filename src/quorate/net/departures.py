@@ -30,23 +30,21 @@ CROWD: Final = 2
 class Departing(Protocol):
     """Whoever has an answer that is to leave."""
 
-    def flush(self) -> None:
+    def flush(self) -> object:
         """Sends what there is, if it has not left meanwhile."""
-        ...
 
 
 class Departures:
     """Those of one listener. `when_left` is called when some have left."""
 
-    __slots__ = ("_crowding", "_held", "_is_awaited", "_when_left", "are_expected")
+    __slots__ = ("_held", "_is_awaited", "_when_left", "crowding")
 
     def __init__(self, when_left: Callable[[], None] | None) -> None:
         self._when_left = when_left
-        self._crowding = Crowding(CROWD)
+        self.crowding = Crowding(CROWD)
+        """Whether an answer should wait for others: then it has to be added."""
         self._held: list[Departing] = []
         self._is_awaited = False  # the end of the turn
-        self.are_expected = self._crowding.is_expected
-        """Whether an answer should wait for others: then it has to be added."""
 
     def add(self, departing: Departing) -> None:
         """Whose answer leaves with others. It is told when."""
@@ -64,7 +62,7 @@ class Departures:
 
     def _leave(self) -> None:
         held, self._held = self._held, []
-        self._crowding.came(len(held))
+        self.crowding.came(len(held))
         for one in held:
             try:
                 one.flush()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sized
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
 from quorate.net.file_sending import (
     BUFFERS,
@@ -24,9 +24,6 @@ from quorate.net.limits import Limits
 from quorate.net.paced_sending import PacedSender
 from quorate.protocol.types import Buffer
 
-if TYPE_CHECKING:
-    from quorate.net.server import Counters
-
 __all__ = ["Outgoing"]
 
 _SIZE_BYTES: Final = 4
@@ -37,7 +34,6 @@ class Outgoing:
 
     __slots__ = (
         "_cannot_send",
-        "_counters",
         "_has_ranges",
         "_limits",
         "_loop",
@@ -51,13 +47,11 @@ class Outgoing:
     def __init__(
         self,
         limits: Limits,
-        counters: Counters,
         loop: asyncio.AbstractEventLoop,
         when_sent: Callable[[], None],
         cannot_send: Callable[[Exception], None],
     ) -> None:
         self._limits = limits
-        self._counters = counters
         self._loop = loop
         self._when_sent = when_sent
         self._cannot_send = cannot_send
@@ -118,28 +112,29 @@ class Outgoing:
                 return
         if size_bytes - _SIZE_BYTES > self._limits.response_bytes_max:
             raise ValueError(f"a response of {size_bytes} bytes")
-        self._counters.responses += 1
         self._parts += parts
         self.size_bytes += size_bytes
 
     def put_small(self, answer: Buffer) -> None:
         """Adds an answer that is whole, and small."""
-        self._counters.responses += 1
         self._parts.append(answer)
         self.size_bytes += len(answer)
 
     def flush(self) -> int:
         """Hands over what there is; how many bytes."""
-        parts, self._parts = self._parts, []
-        size_bytes, self.size_bytes = self.size_bytes, 0
-        transport = self._transport
-        if not parts or transport is None or transport.is_closing():
+        parts, size_bytes, transport = self._parts, self.size_bytes, self._transport
+        if not parts:
             return 0
-        self._counters.bytes_sent += size_bytes
+        self.size_bytes = 0
+        if transport is None or transport.is_closing():
+            parts.clear()
+            return 0
+        if len(parts) == 1 and self.sender is None and not self._has_ranges:  # as nearly always
+            transport.write(parts.pop())  # type: ignore[arg-type]
+            return size_bytes
+        self._parts = []
         if self._has_ranges or (self.sender is not None and self.sender.is_busy):
             self._send(transport, parts)
-        elif len(parts) == 1:
-            transport.write(cast("Buffer", parts[0]))
         else:
             write_parts(transport, parts)
         return size_bytes

@@ -41,9 +41,7 @@ class Counters:
     connections_expired: int = 0
     connections_held_back: int = 0
     requests: int = 0
-    responses: int = 0
     bytes_received: int = 0
-    bytes_sent: int = 0
     malformed: int = 0
     unserved: int = 0
     failed: int = 0

@@ -51,13 +51,18 @@ def run(path: str, opened: dict[str, socket] | None = None) -> None:
 def _run_config(path: str, config: NodeConfig, opened: dict[str, socket]) -> None:
     gc.set_threshold(*_LOOKED_THROUGH_AFTER)
     set_up_logs(sys.stderr, config["quorate.log.format"], config["quorate.log.level"])
+    failure: BaseException | None = (
+        None  # raised in `except*`, some releases of Python 3.11 put it in a group
+    )
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_run(config, opened))
     except* (StorageError, ConfigError, ImageError, NodeFailed) as group:
-        raise _first(group) from None
+        failure = _first(group)
     except* OSError as group:
-        raise ConfigError(f"{path}: {_first(group)}") from None
+        failure = ConfigError(f"{path}: {_first(group)}")
+    if failure is not None:
+        raise failure
 
 
 def make_node(

@@ -61,13 +61,16 @@ class ZooKeeperNode:
     async def run(self) -> None:
         for warning in self._config.warnings:
             self._logger.warning("%s", warning)
+        failure = ""  # raised in `except*`, some releases of Python 3.11 put it in a group
         try:
             async with AsyncExitStack() as closing:
                 await self._run(closing)
         except* Fatal as group:
-            raise ConfigError(f"{self._config.path}: {_first(group)}") from group
+            failure = f"{self._config.path}: {_first(group)}"
         except* ZooKeeperError as group:
-            raise ConfigError(f"{self._config.path}: ZooKeeper: {_first(group)}") from group
+            failure = f"{self._config.path}: ZooKeeper: {_first(group)}"
+        if failure:
+            raise ConfigError(failure)
 
     def why_not_ready(self) -> str | None:
         """What the node waits for before it can be used; None if it can be."""

@@ -464,9 +464,7 @@ class TimelessBatch:
 
     def place(self, base_offset: int, leader_epoch: int, timestamp: int) -> None:
         _TIMES.pack_into(self.data, 27, timestamp, timestamp)
-        _PLACE.pack_into(
-            self.data, 0, base_offset, self._length, leader_epoch, _MAGIC, crc32c(self._checked)
-        )
+        _PLACE.pack_into(self.data, 0, base_offset, self._length, leader_epoch, _MAGIC, crc32c(self._checked))
 
 
 def build_control(

@@ -80,6 +80,7 @@ def _published(
     ids = {at.topic: target.topic_id for at, target in plan.targets.items()}
     publisher = Publisher(client.cluster, plan.identity, topic_ids=ids)
     for look in range(_LOOKS_MAX):
+        changes: ExceptionGroup[TopicChangedError] | None = None
         left = {at: target.pieces for at, target in plan.targets.items()}
         publisher.sequences = {at: target.sequence for at, target in plan.targets.items()}
         if is_repeated or look:
@@ -95,9 +96,11 @@ def _published(
             # Somebody who was thought dead has come further than we knew: look again.
             refusals = errors
         except* TopicChangedError as errors:
-            raise DataLossError(f"the micro-batch was for another topic: {errors.exceptions[0]}") from None
+            changes = errors  # raised here, some releases of Python 3.11 put it in a group
         else:
             return dict(publisher.sequences)
+        if changes is not None:
+            raise DataLossError(f"the micro-batch was for another topic: {changes.exceptions[0]}")
     raise DataLossError(f"a topic lost records that had been acknowledged: {refusals.exceptions[0]}")
 
 

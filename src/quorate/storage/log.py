@@ -197,7 +197,7 @@ class Log:
         at them again."""
         if self._failure is not None or self._synced_cuts < self._cuts:
             self._check_writable()
-        if not batches:
+        if not batches or (len(batches) == 1 and self.append_plain(buffers, batches[0], now_ms)):
             return
         base_offset, last_offset, newest_ms, size_bytes, _ = batches[0]
         if len(batches) > 1:
@@ -206,18 +206,15 @@ class Log:
             size_bytes = sum([batch[3] for batch in batches])
         assert base_offset >= self.end_offset
         segment = self._segments[-1]
-        is_rolling = False  # nothing is written before that is done
+        is_rolled = False  # or need not be: until then nothing was written
         try:
-            is_one = len(buffers) == len(batches) == 1
-            if not is_one or not segment.append_plain(buffers[0], batches[0], now_ms):
-                if segment.must_roll(size_bytes, last_offset, newest_ms, now_ms):
-                    is_rolling = True
-                    self._roll(base_offset, now_ms)
-                    segment = self._segments[-1]
-                    is_rolling = False
-                segment.append(buffers, batches, now_ms)
+            if segment.must_roll(size_bytes, last_offset, newest_ms, now_ms):
+                self._roll(base_offset, now_ms)
+                segment = self._segments[-1]
+            is_rolled = True
+            segment.append(buffers, batches, now_ms)
         except OSError as error:
-            self._cuts += not is_rolling
+            self._cuts += is_rolled
             raise StorageError.of(segment.path, error) from error
         except StorageError as error:
             self._failure = error
@@ -228,6 +225,27 @@ class Log:
                 epoch = leader_epoch
                 self._are_epochs_unsynced |= self.epochs.assign(epoch, first)
         self.end_offset = last_offset + 1
+
+    def append_plain(self, buffers: Sequence[Buffer], batch: Noted, now_ms: int) -> bool:
+        """What `append_stamped` does, for one batch to which nothing else has to be written, as to most of
+        them. False, and nothing has happened, if it is another."""
+        if self._failure is not None or self._synced_cuts < self._cuts:
+            self._check_writable()
+        if batch[4] != self.epochs.latest_epoch:
+            return False
+        assert batch[0] >= self.end_offset
+        segment = self._segments[-1]
+        try:
+            if not segment.append_plain(buffers, batch, now_ms):
+                return False
+        except OSError as error:
+            self._cuts += 1
+            raise StorageError.of(segment.path, error) from error
+        except StorageError as error:
+            self._failure = error
+            raise
+        self.end_offset = batch[1] + 1
+        return True
 
     def record_aborted(self, aborted: AbortedTransaction) -> None:
         """Remembers that a transaction was aborted whose marker has just been appended. If that fails,

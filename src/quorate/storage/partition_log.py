@@ -186,7 +186,7 @@ class PartitionLog:
         return Appended(stamped.base_offset, stamped.last_offset, False, stamped.max_timestamp)
 
     def append_made(self, batch: bytearray, offset: int, count: int, now_ms: int, leader_epoch: int) -> None:
-        """Appends a batch that this broker has made now for the end of the log, which is at that offset: of so
+        """Appends a batch that this broker has made now for the end of the log, which is at that offset: so
         many records of this time, and of no producer. Its place is in it already."""
         log, size_bytes = self._log, len(batch)
         assert offset == log.end_offset
@@ -194,9 +194,9 @@ class PartitionLog:
             self._check_size(size_bytes)
         if leader_epoch != log.epochs.latest_epoch:
             self._check_epoch(leader_epoch)
-        log.append_stamped(
-            (batch,), ((offset, offset + count - 1, now_ms, size_bytes, leader_epoch),), now_ms
-        )
+        made = offset, offset + count - 1, now_ms, size_bytes, leader_epoch
+        if not log.append_plain((batch,), made, now_ms):
+            log.append_stamped((batch,), (made,), now_ms)
 
     def append_many(
         self, produced: Sequence[Produced], leader_epoch: int, now_ms: int

@@ -231,7 +231,7 @@ class Segment:
             return False
         return must_roll(self.summary, incoming_bytes, last_offset, timestamp_ms, now_ms, config)
 
-    def append_plain(self, data: Buffer, batch: Noted, now_ms: int) -> bool:
+    def append_plain(self, buffers: Sequence[Buffer], batch: Noted, now_ms: int) -> bool:
         """What `append` does, for one batch to which nothing else has to be written: it is not the first of a
         segment, nor due in an index. False, and nothing has happened, if it might be."""
         _, last_offset, newest_ms, size_bytes, _ = batch
@@ -249,7 +249,7 @@ class Segment:
             return False
         assert not self.is_sealed, f"{self.path} is sealed"
         try:
-            log.append((data,))
+            log.append(buffers)
         except OSError:
             self._take_back(position, self.next_offset)
             raise

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final
 
+from quorate.broker.coordinators import State
 from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of
 from quorate.broker.serving import Broker, Operation, ResourceKind
@@ -91,7 +92,6 @@ class _Form:
         return found if self._has_epochs else [number for offset in found for number in (offset, -1)]
 
 
-
 def _form_of(context: RequestContext, header: RequestHeader, request: OffsetCommitRequest) -> _Form | None:
     version = header.request_api_version
     commit = KnownCommit(request, caller_of(context, version))
@@ -149,9 +149,11 @@ class CommitsAgain:
             and self._names_its_own(context, form, topics)
         ):
             return None
-        hosted = self._groups.active(group_id)
-        if hosted is None:
-            return None
+        hosted = self._groups.recent.get(group_id)
+        if hosted is None or hosted.state is not State.ACTIVE:
+            hosted = self._groups.active(group_id)
+            if hosted is None:
+                return None
         answer = hosted.ask_plain(commit, numbers)
         if answer is None:
             return None  # why not is found out the long way

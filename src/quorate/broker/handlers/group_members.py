@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, TypeVar
 
-from quorate.broker.coordinators import Hosted
+from quorate.broker.coordinators import Hosted, State
 from quorate.broker.groups import Groups
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator import refusals
@@ -76,16 +76,14 @@ class GroupMembers:
         self, context: RequestContext, header: RequestHeader, request: ConsumerGroupHeartbeatRequest
     ) -> Answer | Awaitable[Answer]:
         group_id, version = request.group_id, header.request_api_version
-        if self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
+        if not request.member_epoch and self._broker.authorize(
+            context, Operation.READ, ResourceKind.GROUP, group_id
+        ):
             hosted = self._groups.active(group_id)
             if hosted is not None and group_id:
                 caller = caller_of(context, version)
-                announce = (
-                    partial(hosted.shard.announce, request, caller) if not request.member_epoch else None
-                )
-                return self._ask_hosted(
-                    hosted, caller, request, GroupShard.consumer_group_heartbeat, announce
-                )
+                announce = partial(hosted.shard.announce, request, caller)
+                return _ask(hosted, caller, request, GroupShard.consumer_group_heartbeat, announce)
         return self._ask(GroupShard.consumer_group_heartbeat, context, header, request)
 
     # Heartbeats that come again
@@ -122,14 +120,20 @@ class GroupMembers:
         which answers may say how long to be quiet, each has one of its own."""
         if known is None or answer != known.answer:
             return None
-        broker, active, group_id = self._broker, self._groups.active, known.group_id
+        broker, groups, group_id, is_taken = self._broker, self._groups, known.group_id, known.is_taken
+        found_in = None  # `hosted`, among those who coordinate groups
 
         def is_taken_again() -> bool:
+            nonlocal found_in
+            if found_in is not groups.recent:
+                if groups.active(group_id) is not hosted:
+                    return False
+                found_in = groups.recent
             return (
-                not broker.quotas.request.is_set
+                hosted.state is State.ACTIVE
+                and not broker.quotas.request.is_set
                 and broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id)
-                and active(group_id) is hosted
-                and known.is_taken(broker.now_ms())
+                and is_taken(broker.now_ms())
             )
 
         return is_taken_again
@@ -146,22 +150,22 @@ class GroupMembers:
                 request, version, ErrorCode.INVALID_REQUEST if is_new else ErrorCode.INVALID_GROUP_ID
             )
         try:
-            hosted = self._groups.of(group_id)
+            hosted = self._groups.active(group_id) or self._groups.of(group_id)
         except ApiError as error:
             return refuse(request, version, error.code)
-        return self._ask_hosted(hosted, caller_of(context, version), request, step)
+        return _ask(hosted, caller_of(context, version), request, step)
 
-    def _ask_hosted(
-        self,
-        hosted: Hosted[GroupShard],
-        caller: Caller,
-        request: Any,
-        step: Step[Any],
-        announce: Callable[[Moment], Effects] | None = None,
-    ) -> Answer | Awaitable[Answer]:
-        shard = hosted.shard
-        return hosted.ask(
-            lambda ticket, moment: step(shard, ticket, request, caller, moment),
-            lambda code: refuse(request, caller.version, code),
-            announce,
-        )
+
+def _ask(
+    hosted: Hosted[GroupShard],
+    caller: Caller,
+    request: Any,
+    step: Step[Any],
+    announce: Callable[[Moment], Effects] | None = None,
+) -> Answer | Awaitable[Answer]:
+    shard = hosted.shard
+    return hosted.ask(
+        lambda ticket, moment: step(shard, ticket, request, caller, moment),
+        lambda code: refuse(request, caller.version, code),
+        announce,
+    )
