@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 from stored_batches import FILES, SMALL, a_batch, filled, opened, read_all, split
@@ -14,6 +16,7 @@ from quorate.protocol.types import Uuid
 from quorate.storage.errors import AppendError, StorageError
 from quorate.storage.limits import BATCH_SPAN_MAX, LogConfig
 from quorate.storage.log import Log
+from quorate.storage.segment import Segment
 
 TOPIC_ID = Uuid.parse("35t8hOT8SJuCXqRxLi11Zg")
 
@@ -307,3 +310,43 @@ def test_batches_without_timestamps_are_rolled_by_the_clock(tmp_path: Path) -> N
         await log.close()
 
     asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_plain_append_leaves_what_every_other_would(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Batches of any size, age and epoch, into segments that are soon full, the short way and the long."""
+    config = LogConfig(segment_bytes=2000, index_interval_bytes=300, segment_ms=500, index_bytes=64)
+    append_plain = Segment.append_plain
+
+    async def scenario(directory: Path) -> list[object]:
+        rng, seen = random.Random(seed), list[object]()
+        log = await opened(directory, config)
+        epoch = timestamp = 0
+        for _ in range(150):
+            epoch += rng.random() < 0.1
+            timestamp = max(0, timestamp + rng.randrange(-20, 50))
+            batch = a_batch(
+                log.end_offset,
+                rng.randrange(1, 5),
+                epoch=epoch,
+                timestamp=timestamp,
+                value_bytes=rng.randrange(200),
+            )
+            log.append([batch], rng.randrange(1000))
+            seen.append((log.end_offset, log.segments, list(log.epochs)))
+        await log.close()
+        return [*seen, {one.name: one.read_bytes() for one in directory.iterdir()}]
+
+    were_plain: list[bool] = []
+
+    def noting(segment: Segment, *said: Any) -> bool:
+        were_plain.append(append_plain(segment, *said))
+        return were_plain[-1]
+
+    monkeypatch.setattr(Segment, "append_plain", noting)
+    plainly = asyncio.run(scenario(tmp_path / "plain"))
+    assert {True, False} == set(were_plain)
+    monkeypatch.setattr(Segment, "append_plain", lambda *_: False)
+    assert asyncio.run(scenario(tmp_path / "other")) == plainly

@@ -17,48 +17,55 @@ from quorate.storage.log import Log
 FIRST = "00000000000000000000"
 
 
-@pytest.mark.parametrize("suffix", [".log", ".index", ".timeindex"])
+@pytest.mark.parametrize(
+    ("suffix", "interval_bytes", "epoch"),
+    [(".log", 0, 2), (".index", 0, 2), (".timeindex", 0, 2), (".log", 4096, 1)],  # the last one is plain
+)
 def test_a_torn_append_is_cut_off_and_the_log_goes_on_after_a_flush(
-    tmp_path: Path, suffix: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, suffix: str, interval_bytes: int, epoch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(indexes, "_UNWRITTEN_BYTES_MAX", 0)  # entries are written at once
 
     async def scenario() -> None:
         files = FailingFiles()
-        log = await opened(tmp_path, LogConfig(index_interval_bytes=0), files=files)
+        log = await opened(tmp_path, LogConfig(index_interval_bytes=interval_bytes), files=files)
         log.append([a_batch(0, 3, epoch=1), a_batch(3, 3, epoch=1)], 0)
         before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
         summary = log.segments[0]
         files.broken = {("append", suffix)}
         with pytest.raises(StorageError, match=rf"{FIRST}\.log: the disk is broken"):
-            log.append([a_batch(6, 3, epoch=2, timestamp=5000)], 0)
+            log.append([a_batch(6, 3, epoch=epoch, timestamp=5000)], 0)
         assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
         assert (log.end_offset, list(log.epochs), log.segments[0]) == (6, [(1, 0)], summary)
         files.broken = set()
         with pytest.raises(StorageError, match="must be flushed before an append"):
-            log.append([a_batch(6, 3, epoch=2)], 0)
+            log.append([a_batch(6, 3, epoch=epoch)], 0)
         await log.flush()
-        log.append([a_batch(6, 3, epoch=2)], 0)
+        log.append([a_batch(6, 3, epoch=epoch)], 0)
         assert len(read_all(log)) == 3
         await log.close()
 
     asyncio.run(scenario())
 
 
-def test_a_torn_append_that_cannot_be_cut_off_ends_the_log(tmp_path: Path) -> None:
+@pytest.mark.parametrize("before", [0, 1])
+def test_a_torn_append_that_cannot_be_cut_off_ends_the_log(tmp_path: Path, before: int) -> None:
     async def scenario() -> None:
         files = FailingFiles()
         log = await opened(tmp_path, files=files)
+        for at in range(before):
+            log.append([a_batch(at, epoch=0)], 0)
+        await log.flush()
         files.broken = {("append", ".log"), ("truncate", ".log")}
         with pytest.raises(StorageError, match="a torn append cannot be cut off"):
-            log.append([a_batch(0)], 0)
+            log.append([a_batch(before, epoch=0)], 0)
         files.broken = set()
         for _ in range(2):
             with pytest.raises(StorageError, match="a torn append cannot be cut off"):
                 await log.flush()
         log.abandon()
         again = await opened(tmp_path)
-        assert again.end_offset == 0
+        assert again.end_offset == before
         await again.close()
 
     asyncio.run(scenario())
