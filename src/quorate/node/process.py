@@ -51,9 +51,8 @@ def run(path: str, opened: dict[str, socket] | None = None) -> None:
 def _run_config(path: str, config: NodeConfig, opened: dict[str, socket]) -> None:
     gc.set_threshold(*_LOOKED_THROUGH_AFTER)
     set_up_logs(sys.stderr, config["quorate.log.format"], config["quorate.log.level"])
-    failure: BaseException | None = (
-        None  # raised in `except*`, some releases of Python 3.11 put it in a group
-    )
+    # Raised in `except*`, some releases of Python 3.11 put it in a group.
+    failure: BaseException | None = None
     try:
         with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(_run(config, opened))
