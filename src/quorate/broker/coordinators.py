@@ -29,22 +29,13 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 from quorate.broker.coordinators_batches import Held, OpenBatch, PlainStep, PlainWritten, encoded_from
 from quorate.broker.coordinators_delivery import Delivery
 from quorate.broker.coordinators_gathering import Gathering
+from quorate.broker.coordinators_loading import Foldable, mark, replay
 from quorate.broker.leadership import Leadership
 from quorate.broker.partition import Partition
-from quorate.coordinator import log_format
-from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment, Producer, Ticket, Written
+from quorate.coordinator.effects import Answer, Effects, Moment, Producer, Ticket, Written
 from quorate.metadata.event import Event
 from quorate.net.eventual import Eventual
-from quorate.protocol.batch import (
-    HEADER_BYTES,
-    NO_PRODUCER_ID,
-    BatchHeader,
-    ControlType,
-    batches,
-    control_type,
-    records,
-    validate,
-)
+from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, ControlType
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Message, Response
 from quorate.storage.errors import StorageError
@@ -55,15 +46,11 @@ __all__ = ["Coordinators", "Hosted", "LoadCounts", "Shard", "State"]
 STEPS_MAX: Final = 32
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
 write for so many, and their askers can go on while others are served."""
-LOAD_BYTES: Final = 128 << 10  # read at a time, so that loading does not hold up the loop
 
 
-class Shard(Protocol):
+class Shard(Foldable, Protocol):
     """The state of a coordinator, as far as its host must know; see `coordinator.shard`."""
 
-    def apply(self, record: LogRecord, offset: int, producer_id: int = -1) -> None: ...
-    def commit_transaction(self, producer_id: int) -> None: ...
-    def abort_transaction(self, producer_id: int) -> None: ...
     def loaded(self, moment: Moment) -> Effects: ...
     def append_refused(self, effects: Written, code: ErrorCode, moment: Moment) -> Effects: ...
     def unload(self) -> Effects: ...
@@ -240,15 +227,8 @@ class Hosted(Generic[S]):
     async def _load(self) -> None:
         partition, key = self.partition, self.partition.key
         began_ms = self._host.moment().now_ms
-        offset, number = partition.log.start_offset, 0
         try:
-            while offset < partition.log.end_offset:  # which may have moved to another directory meanwhile
-                data = partition.log.read(max(offset, partition.log.start_offset), LOAD_BYTES)
-                for header in batches(data):
-                    validate(data, header.position)
-                    number += self._replay(data, header, offset)
-                    offset = header.next_offset
-                await asyncio.sleep(0)
+            replayed = await replay(partition, self.shard)
         except StorageError as error:
             self._host.offline(self.partition, error)
             return
@@ -259,38 +239,16 @@ class Hosted(Generic[S]):
             self._host.logger.error("not loaded partition=%s reason=%s", key, reason, exc_info=bug)
             return
         self.state = State.ACTIVE
-        self._applied_end_offset = offset
+        self._applied_end_offset = replayed.end_offset
         took_ms = self._host.moment().now_ms - began_ms
         loads = self._host.loads
         loads.loaded += 1
         loads.took_ms += took_ms
         loads.took_ms_max = max(loads.took_ms_max, took_ms)
         line = "loaded partition=%s epoch=%d records=%d took_ms=%.0f"
-        self._host.logger.info(line, key, self.epoch, number, took_ms)
+        self._host.logger.info(line, key, self.epoch, replayed.records, took_ms)
         self.perform(self.shard.loaded)
         self._host.when_loaded(self)
-
-    def _replay(self, data: memoryview, header: BatchHeader, first_offset: int) -> int:
-        """Applies a batch of the log. How many records it has that are not before an offset."""
-        if header.is_control:
-            for record in records(data, header):
-                self._mark(control_type(record), header.producer_id)
-            return 0
-        number = 0
-        producer_id = header.producer_id if header.is_transactional else NO_PRODUCER_ID
-        for record in records(data, header):
-            if record.offset >= first_offset and record.key is not None:
-                known = log_format.decode(record.key, record.value)
-                if known is not None:
-                    self.shard.apply(known, record.offset, producer_id)
-                    number += 1
-        return number
-
-    def _mark(self, kind: ControlType | None, producer_id: int) -> None:
-        if kind is ControlType.COMMIT:
-            self.shard.commit_transaction(producer_id)
-        elif kind is ControlType.ABORT:
-            self.shard.abort_transaction(producer_id)
 
     def drop(self) -> None:
         """It is over: we lead no more, or the disk has failed. Whoever waits is told."""
@@ -462,7 +420,7 @@ class Hosted(Generic[S]):
     def marked(self, producer_id: int, *, is_commit: bool) -> None:
         """A transaction's marker was appended to the partition."""
         if self.state is State.ACTIVE:
-            self._mark(ControlType.COMMIT if is_commit else ControlType.ABORT, producer_id)
+            mark(self.shard, ControlType.COMMIT if is_commit else ControlType.ABORT, producer_id)
 
     def _wait_for(self, ticket: Ticket, refuse: Callable[[ErrorCode], R]) -> Eventual[R]:
         asker: Eventual[R] = Eventual()

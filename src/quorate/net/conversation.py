@@ -31,7 +31,6 @@ import logging
 import math
 import struct
 from collections.abc import Callable
-from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
@@ -438,7 +437,7 @@ class Conversation(asyncio.BufferedProtocol):
             )
         if self._in.waiting and route_id in routes.series:
             series = routes.series[route_id]
-            requests = self._gathered(route_id, series, header, request)
+            requests = self._in.gathered(route_id, series, header, request)
             if len(requests) > 1:
                 first = self._answer_together(series, requests)
                 if route_id in routes.shortcuts:
@@ -541,9 +540,11 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _take_shortcut(self, shortcut: Shortcut, route_id: int, frame: Undecoded) -> int:
         """Serves a request, and others that wait behind it, if the shortcut knows them. How many."""
-        waiting = self._in.waiting
+        arrived = self._in
         try:
-            said = shortcut.serve(self._context, self._alike(route_id, frame) if waiting else (frame,))
+            said = shortcut.serve(
+                self._context, arrived.alike(route_id, frame) if arrived.waiting else (frame,)
+            )
         except Exception as error:
             self._fail(decode_request_header(*frame)[0], error)
             return 1
@@ -552,10 +553,7 @@ class Conversation(asyncio.BufferedProtocol):
         if isinstance(said, Said):
             self._take_said(route_id, frame, said)
             return 1
-        for _ in range(len(said) - 1):
-            waiting.popleft()
-            if self._in.has_queued:
-                self._in.queued_since()
+        arrived.drop(len(said) - 1)
         for answer in said:
             self._out.put_small(answer)
         return len(said)
@@ -569,42 +567,6 @@ class Conversation(asyncio.BufferedProtocol):
         self._take(said.header, answer, response_cls, size_bytes)
         if self._running is None:
             self._usual = None
-
-    def _alike(self, route_id: int, frame: Undecoded) -> list[Undecoded]:
-        """A request, and those of its kind that wait right behind it."""
-        found = [frame]
-        if not self._budget.is_over:
-            for other in islice(self._in.waiting, self._limits.requests_per_turn_max - 1):
-                buffer, begin, end = other
-                if end - begin < _SIZE_BYTES or _ROUTE_ID.unpack_from(buffer, begin)[0] != route_id:
-                    break
-                found.append(other)
-        return found
-
-    def _gathered(
-        self, route_id: int, series: Series, header: RequestHeader, request: Request
-    ) -> list[tuple[RequestHeader, Request]]:
-        """A request, and those waiting behind it that can be answered together with it. What is wrong with
-        another one is found when its own turn comes."""
-        found = [(header, request)]
-        waiting, client_id, takes = self._in.waiting, header.client_id, series.takes
-        if not takes(header, request) or self._budget.is_over:
-            return found
-        while waiting and len(found) < self._limits.requests_per_turn_max:
-            buffer, begin, end = waiting[0]
-            if end - begin < _SIZE_BYTES or _ROUTE_ID.unpack_from(buffer, begin)[0] != route_id:
-                break
-            try:
-                header, request = request_in(route_id, buffer, begin, end)
-            except Exception:
-                break
-            if header.client_id != client_id or not takes(header, request):
-                break
-            found.append((header, request))
-            waiting.popleft()
-            if self._in.has_queued:
-                self._in.queued_since()
-        return found
 
     def _answer_together(
         self, series: Series, requests: list[tuple[RequestHeader, Request]]

@@ -7,14 +7,22 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING
+from itertools import islice
+from struct import Struct
+from typing import TYPE_CHECKING, Final
 
-from quorate.net.framing import Frame, FrameReader
+from quorate.net.framing import Frame, FrameReader, request_in
+from quorate.net.routes import Series
+from quorate.net.shortcuts import Undecoded
+from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.message import Request
 
 if TYPE_CHECKING:
     from quorate.net.server import Server
 
 __all__ = ["Incoming"]
+
+_ROUTE_ID: Final = Struct(">I")
 
 
 class Incoming:
@@ -67,6 +75,45 @@ class Incoming:
         """When the next one came, which is going to be served."""
         return self._queued_at.popleft()
 
+    # Those of one kind, which are cheaper to serve together
+
+    def alike(self, route_id: int, frame: Undecoded) -> list[Undecoded]:
+        """A request, and those of its kind that wait right behind it."""
+        found = [frame]
+        if not self._budget.is_over:
+            for other in islice(self.waiting, self._limits.requests_per_turn_max - 1):
+                if not _is_of(route_id, other):
+                    break
+                found.append(other)
+        return found
+
+    def gathered(
+        self, route_id: int, series: Series, header: RequestHeader, request: Request
+    ) -> list[tuple[RequestHeader, Request]]:
+        """A request, and those waiting behind it that can be answered together with it, which do not wait any
+        more. What is wrong with another one is found when its own turn comes."""
+        found = [(header, request)]
+        waiting, client_id, takes = self.waiting, header.client_id, series.takes
+        if not takes(header, request) or self._budget.is_over:
+            return found
+        while waiting and len(found) < self._limits.requests_per_turn_max and _is_of(route_id, waiting[0]):
+            try:
+                header, request = request_in(route_id, *waiting[0])
+            except Exception:
+                break
+            if header.client_id != client_id or not takes(header, request):
+                break
+            found.append((header, request))
+            self.drop(1)
+        return found
+
+    def drop(self, number: int) -> None:
+        """So many of those that waited have been served."""
+        for _ in range(number):
+            self.waiting.popleft()
+            if self._queued_at:
+                self._queued_at.popleft()
+
     # Reading
 
     def pause(self) -> None:
@@ -100,3 +147,8 @@ class Incoming:
         ):
             self.is_reading = True
             transport.resume_reading()
+
+
+def _is_of(route_id: int, frame: Frame) -> bool:
+    buffer, begin, end = frame
+    return end - begin >= _ROUTE_ID.size and _ROUTE_ID.unpack_from(buffer, begin)[0] == route_id
