@@ -1,6 +1,7 @@
 """Settings for all tests."""
 
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +16,11 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("default")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # As a shell does it for what runs in the background. Programs that tests start would inherit it and never
+    # hear of Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files that take minutes come first: one that began last would let the other worker wait for it.
 SLOW_FILES = (

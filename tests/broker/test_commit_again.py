@@ -234,7 +234,7 @@ async def test_metadata_are_judged_as_ever(tmp_path):
     serving = await coordinating(tmp_path)
     connection = Connection(serving)
     for _ in range(2):
-        assert codes(await connection.ask(commit(("orders", 0, 1), metadata="m" * 2500))) == [0]
+        assert codes(await connection.ask(commit(("orders", 0, 1), metadata="m" * 900))) == [0]
     assert connection.shortened == 1
     await serving.close()
 
@@ -298,6 +298,28 @@ async def test_so_many_forms_are_remembered(tmp_path):
     await serving.close()
 
 
+def with_tag(frame, client_id=b"test"):
+    """The same with a tag in its header that nobody knows, whose data end as a header without it does: from
+    there on it looks as we would encode it."""
+    header_end = 4 + 8 + 2 + len(client_id)
+    assert frame[header_end - len(client_id) : header_end + 1] == client_id + b"\0"
+    data = frame[12:header_end] + b"\0"
+    tags = bytes([1, 99, len(data)]) + data
+    longer = frame[4:header_end] + tags + frame[header_end + 1 :]
+    return len(longer).to_bytes(4, "big") + longer
+
+
+@in_loop
+async def test_one_that_only_ends_like_another_is_not_known(tmp_path):
+    serving = await coordinating(tmp_path)
+    connection = Connection(serving)
+    for offset in (5, 6, 7):
+        assert codes(await connection.ask(with_tag(commit(("orders", 0, offset))))) == [0]
+        assert serving.groups.of("g").shard.committed_offsets.get("g", "orders", 0).offset == offset
+    assert connection.shortened == 0
+    await serving.close()
+
+
 @pytest.mark.parametrize("seed", range(15))
 @in_loop
 async def test_any_bytes_are_taken_as_the_long_way_would(tmp_path, seed):
@@ -309,6 +331,8 @@ async def test_any_bytes_are_taken_as_the_long_way_would(tmp_path, seed):
             ("orders", partition, random.randrange(1 << 40)) for partition in range(random.choice((1, 3)))
         ]
         frame = bytearray(commit(*places, version=version, number=number, epoch=random.randrange(-1, 5)))
+        if random.random() < 0.2:
+            frame = bytearray(with_tag(bytes(frame)) if version == 8 else frame)
         if random.random() < 0.3:
             frame[random.randrange(12, len(frame))] = random.randrange(256)
         frames.append(bytes(frame))

@@ -173,12 +173,12 @@ async def test_nobody_rests_where_a_session_was(tmp_path: Path):
     other = Asker(serving)
     await other.ask(wanted("t"), wanted("t", 1))
     partitions = [serving.partition("t", index) for index in range(2)]
-    assert [len(one.resting) for one in partitions] == [2, 2]
+    assert [len(one.resting.onlookers) for one in partitions] == [2, 2]
     await asker.ask(forget=[("t", 0)])
-    assert [len(one.resting) for one in partitions] == [1, 2]
+    assert [len(one.resting.onlookers) for one in partitions] == [1, 2]
     await serving.ask(fetch(version=NEWEST, session=(asker.id, -1), replica_id=2), NEWEST)
     await other.ask(forget=[("t", 0), ("t", 1)])
-    assert [len(one.resting) for one in partitions] == [0, 0]
+    assert [len(one.resting.onlookers) for one in partitions] == [0, 0]
     await serving.close()
 
 
@@ -212,7 +212,7 @@ async def test_a_session_that_is_over_does_not_keep_its_fetch_waiting(tmp_path: 
     await turns()
     await serving.ask(fetch(version=NEWEST, session=(asker.id, -1)), NEWEST)
     assert await parked == {}
-    assert not len(serving.partition("t").resting)
+    assert not serving.partition("t").resting.onlookers
     await serving.close()
 
 
@@ -417,7 +417,7 @@ async def test_nobody_can_tell_it_from_looking_at_everything(tmp_path: Path, see
         answers = [await world.do(step) for world in worlds]
         assert answers[0] == answers[1], (number, step)
         assert worlds[0].judged() == worlds[1].judged(), (number, step)
-        has_rested += sum(len(one.resting) for one in worlds[0].serving.replicas)
+        has_rested += sum(len(one.resting.onlookers) for one in worlds[0].serving.replicas)
     assert has_rested > 100
     for world in worlds:
         await world.serving.close()

@@ -6,7 +6,7 @@ import pytest
 from group_story import GROUP, Groups
 
 from quorate.coordinator.effects import Caller
-from quorate.coordinator.known_heartbeats import KnownHeartbeat
+from quorate.coordinator.known_members import KnownMember
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest
 from quorate.protocol.errors import ErrorCode
 
@@ -132,7 +132,7 @@ def test_expressions_are_looked_up_again_now_and_then(groups: Groups) -> None:
 
 
 @pytest.fixture
-def known(groups: Groups) -> KnownHeartbeat:
+def known(groups: Groups) -> KnownMember:
     found = groups.shard.known_consumer_heartbeat(request("a", epoch_of(groups)), CALLER)
     assert found is not None
     for _ in range(3):
@@ -141,35 +141,31 @@ def known(groups: Groups) -> KnownHeartbeat:
     return found
 
 
-def is_taken(known: KnownHeartbeat, groups: Groups) -> bool:
+def is_taken(known: KnownMember, groups: Groups) -> bool:
     return known.is_taken(groups.moment.now_ms)
 
 
-def test_it_is_not_taken_when_the_group_has_moved_on(groups: Groups, known: KnownHeartbeat) -> None:
+def test_it_is_not_taken_when_the_group_has_moved_on(groups: Groups, known: KnownMember) -> None:
     whole(groups, request("b", 0, **joining()))
     assert not is_taken(known, groups)
 
 
-def test_it_is_not_taken_when_topics_have_changed(groups: Groups, known: KnownHeartbeat) -> None:
+def test_it_is_not_taken_when_topics_have_changed(groups: Groups, known: KnownMember) -> None:
     groups.has_topics(orders=4)
     assert not is_taken(known, groups)
 
 
-def test_it_is_not_taken_when_its_member_has_left(groups: Groups, known: KnownHeartbeat) -> None:
+def test_it_is_not_taken_when_its_member_has_left(groups: Groups, known: KnownMember) -> None:
     whole(groups, request("a", -1))
     assert not is_taken(known, groups)
 
 
-def test_it_is_not_taken_when_its_member_has_something_new_to_say(
-    groups: Groups, known: KnownHeartbeat
-) -> None:
+def test_it_is_not_taken_when_its_member_has_something_new_to_say(groups: Groups, known: KnownMember) -> None:
     whole(groups, request("a", epoch_of(groups)), CALLER._replace(client_id="d"))
     assert not is_taken(known, groups)
 
 
-def test_it_is_not_taken_when_the_group_is_configured_otherwise(
-    groups: Groups, known: KnownHeartbeat
-) -> None:
+def test_it_is_not_taken_when_the_group_is_configured_otherwise(groups: Groups, known: KnownMember) -> None:
     groups.shard.configure(GROUP, {"consumer.heartbeat.interval.ms": "7000"})
     assert not is_taken(known, groups)
     assert short(groups, request("a", epoch_of(groups))).heartbeat_interval_ms == 7000

@@ -4,7 +4,7 @@ import pytest
 from group_story import OK, Consumer, Groups
 
 from quorate.coordinator.deadlines import Deadlines
-from quorate.coordinator.known_heartbeats import KnownHeartbeat
+from quorate.coordinator.known_members import KnownMember
 from quorate.protocol.api.groups import HeartbeatRequest
 from quorate.protocol.errors import ErrorCode
 
@@ -18,7 +18,7 @@ def beat_of(member: Consumer, **changes: object) -> HeartbeatRequest:
     return request
 
 
-def known_of(member: Consumer, **changes: object) -> KnownHeartbeat | None:
+def known_of(member: Consumer, **changes: object) -> KnownMember | None:
     return member.groups.shard.known_heartbeat(beat_of(member, **changes))
 
 

@@ -41,6 +41,16 @@ async def test_those_of_one_turn_leave_when_it_ends():
     assert departures.crowding.is_expected()
 
 
+async def test_several_answers_of_one_connection_are_no_crowd():
+    departures, left = Departures(None), []
+    one = Waiting(1, left)
+    for _ in range(TOGETHER_MAX):
+        departures.add(one)
+    await asyncio.sleep(0)
+    assert left == [1]
+    assert not departures.crowding.is_expected()
+
+
 async def test_so_many_leave_at_once_and_those_behind_them_when_the_turn_ends():
     left = []
     departures = Departures(None)

@@ -237,6 +237,25 @@ def test_it_takes_over_what_stands_where_it_was(tmp_path):
     assert not former.exists()
 
 
+def test_what_an_older_release_has_written_since_does_not_take_its_place(tmp_path, caplog):
+    first = journal_in(tmp_path)
+    for number in range(3):
+        first.append(withheld(number), WALL_MS)
+    first.close()
+    (tmp_path / POSITION_NAME).write_text("2")
+    former = tmp_path / "events"
+    former.mkdir()
+    (former / "events-00000000000000000000.jsonl").write_text("anew")
+    (former / "published").write_text("0")
+    second = journal_in(tmp_path)
+    second.append(withheld(3), WALL_MS)
+    assert numbers(second.read()) == [0, 1, 2, 3]
+    second.close()
+    assert (tmp_path / POSITION_NAME).read_text() == "2"
+    assert sorted(one.name for one in former.iterdir()) == ["events-00000000000000000000.jsonl", "published"]
+    assert str(former) in caplog.text
+
+
 def test_a_line_in_the_middle_that_is_damaged_is_left_out(tmp_path):
     journal = journal_in(tmp_path)
     for number in range(5):

@@ -38,7 +38,7 @@ from quorate.net.eventual import Eventual
 from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, ControlType
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Message, Response
-from quorate.storage.errors import StorageError
+from quorate.storage.errors import AppendError, StorageError
 from quorate.values import dataclass, plain_members
 
 __all__ = ["Coordinators", "Hosted", "LoadCounts", "Shard", "State"]
@@ -214,10 +214,6 @@ class Hosted(Generic[S]):
         self._timer_ms = inf  # what it is set to
         self._loading: asyncio.Task[None] | None = None
 
-    @property
-    def is_active(self) -> bool:
-        return self.state is State.ACTIVE
-
     # Its life
 
     def load(self) -> None:
@@ -307,6 +303,8 @@ class Hosted(Generic[S]):
         partition, host = self.partition, self._host
         if host.unwritten_steps >= STEPS_MAX:
             self._make_room()
+            if self.state is not State.ACTIVE:
+                return None
         leading = partition.leading
         if (
             leading is None
@@ -325,13 +323,10 @@ class Hosted(Generic[S]):
             or leading.high_watermark < self._applied_end_offset
         ):
             return self._write_plain(step, numbers, moment)
-        offset = partition.log.end_offset
-        if not self._append(
-            step.batch(numbers, moment.wall_ms, offset, self.epoch), offset, step.count, moment
-        ):
-            return None
-        step.apply(self.shard, numbers, moment.wall_ms, offset)
-        return step.answer
+        offset, wall_ms = partition.log.end_offset, moment.wall_ms
+        step.apply(self.shard, numbers, wall_ms, offset)
+        batch = step.batch(numbers, wall_ms, offset, self.epoch)
+        return step.answer if self._append(batch, offset, step.count, moment) else None
 
     def _write_plain(
         self, step: PlainStep[S], numbers: Sequence[int], moment: Moment
@@ -549,7 +544,7 @@ class Hosted(Generic[S]):
         except StorageError as error:
             self._host.offline(partition, error)  # which drops us
             return False
-        except ApiError as error:
+        except (ApiError, AppendError) as error:
             self._host.logger.error("not appended partition=%s reason=%s", partition.key, error)
             self.drop()
             return False

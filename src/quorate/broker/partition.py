@@ -430,12 +430,12 @@ class Partition:
                 self._commits.committed(leading.high_watermark, self._commit_error(leading))
             if self.watcher is not None:
                 self.watcher.advanced(leading.high_watermark)
-            if self.data_waits or self.resting.all:
+            if self.data_waits or self.resting.onlookers:
                 self._wake()
         return has_moved
 
     def _wake(self) -> None:
-        if self.resting.all:
+        if self.resting.onlookers:
             self.resting.stir()  # who waits there is among the waits, then
         if self.data_waits:
             for wait, number in list(self.data_waits.items()):

@@ -29,29 +29,26 @@ class Onlooker(Protocol[Place_contra]):
 class Resting(Generic[Place]):
     """Those who rest at one partition."""
 
-    __slots__ = ("all",)
+    __slots__ = ("onlookers",)
 
     def __init__(self) -> None:
-        self.all: dict[Onlooker[Place], tuple[Place, Follower | None]] = {}
-
-    def __len__(self) -> int:
-        return len(self.all)
+        self.onlookers: dict[Onlooker[Place], tuple[Place, Follower | None]] = {}
 
     def enter(self, onlooker: Onlooker[Place], place: Place, follower: Follower | None) -> None:
         """Rests here; as a follower that is known here, if it is one."""
         if follower is not None:
             follower.at_rest = onlooker.heard
-        self.all[onlooker] = place, follower
+        self.onlookers[onlooker] = place, follower
 
     def leave(self, onlooker: Onlooker[Place]) -> None:
         """Goes by itself, and is not told."""
-        _, follower = self.all.pop(onlooker, (None, None))
+        _, follower = self.onlookers.pop(onlooker, (None, None))
         if follower is not None:
             follower.stir(onlooker.heard)
 
     def stir(self) -> None:
         """Tells everybody."""
-        everybody, self.all = self.all, {}
+        everybody, self.onlookers = self.onlookers, {}
         for onlooker, (place, follower) in everybody.items():
             if follower is not None:
                 follower.stir(onlooker.heard)

@@ -33,7 +33,6 @@ from enum import StrEnum
 from typing import Final
 
 from quorate.coordinator.classic_members import NOBODY, Member, Members
-from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
 from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.subscriptions import CONSUMER, topics_of
@@ -277,27 +276,6 @@ class ClassicGroup:
         """A member was heard of."""
         timer = Timer(TimerKind.SESSION, self.group_id, member.member_id)
         step.deadlines.set(timer, step.now_ms + member.session_timeout_ms)
-
-    def hears(
-        self,
-        member_id: str,
-        generation: int,
-        instance_id: str | None,
-        deadlines: Deadlines[Timer],
-        now_ms: float,
-    ) -> bool:
-        """Notes that a member lives, if nothing else follows from being heard: the group is stable, and the
-        member in its generation. If not, all that can be wrong has to be looked for."""
-        member = self.members.by_id.get(member_id)
-        return (
-            member is not None
-            and self.state is State.STABLE
-            and generation == self.generation
-            and (instance_id is None or self.members.by_instance.get(instance_id) == member_id)
-            and deadlines.push_back(
-                Timer(TimerKind.SESSION, self.group_id, member_id), now_ms + member.session_timeout_ms
-            )
-        )
 
     def cancel_timers(self, step: Step) -> None:
         """Nothing of this group is waited for any more."""

@@ -12,7 +12,7 @@ from quorate.coordinator import classic_requests
 from quorate.coordinator.classic import Cause, ClassicGroup, State, Trigger
 from quorate.coordinator.classic_answers import join_refused, sync_refused
 from quorate.coordinator.classic_joining import Joiner, join
-from quorate.coordinator.classic_members import NOBODY
+from quorate.coordinator.classic_members import NOBODY, Members
 from quorate.coordinator.classic_rebalance import (
     end_join_time,
     end_session,
@@ -91,7 +91,9 @@ class ClassicGroups:
         for group in self._groups.values():
             release_all(group, ErrorCode.NOT_COORDINATOR, step)
             group.move(Trigger.UNLOADED, step.wall_ms)
+            group.members = Members()
         self._groups.clear()
+        self.stored.clear()
 
     def append_refused(self, group_id: str, code: ErrorCode, step: Step) -> None:
         """What a group wanted to store was not stored. `code` is what its members hear.

@@ -135,8 +135,6 @@ def _leaving_member(group: ClassicGroup, one: LeaveGroupRequest.MemberIdentity) 
 def check_commit(group: ClassicGroup, request: OffsetCommitRequest, step: Step) -> None:
     """Raises `ApiError` if the group does not take it. A commit of a member is a sign of life."""
     generation, member_id = request.generation_id_or_member_epoch, request.member_id
-    if group.hears(member_id, generation, request.group_instance_id, step.deadlines, step.now_ms):
-        return
     if generation < 0 and group.state is State.EMPTY:
         return  # a consumer that belongs to no group, or somebody who sets offsets
     if not _names_member(generation, member_id, request.group_instance_id):

@@ -24,6 +24,7 @@ from quorate.coordinator.consumer import (
 from quorate.coordinator.consumer_announcing import announce
 from quorate.coordinator.consumer_describe import describe_missing
 from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
+from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.effects import Caller, LogRecord, Ticket
 from quorate.coordinator.group_records import (
@@ -35,7 +36,7 @@ from quorate.coordinator.group_records import (
     ConsumerGroupTargetAssignmentMemberKey,
     ConsumerGroupTargetAssignmentMetadataKey,
 )
-from quorate.coordinator.known_heartbeats import KnownConsumer, is_settled
+from quorate.coordinator.known_members import KnownConsumer, is_settled
 from quorate.coordinator.migration import group_tombstones
 from quorate.coordinator.settings import GroupSettings
 from quorate.coordinator.step import Step, Timer
@@ -92,6 +93,12 @@ class ConsumerGroups:
 
     def get(self, group_id: str) -> ConsumerGroup | None:
         return self._groups.get(group_id)
+
+    def unload(self) -> None:
+        for group in self:
+            group.state = ConsumerGroupState(group.group_id)
+        self._groups.clear()
+        self._new.clear()
 
     # The log
 

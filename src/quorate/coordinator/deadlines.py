@@ -59,6 +59,12 @@ class Deadlines(Generic[K]):
     def cancel(self, key: K) -> None:
         self._due_ms.pop(key, None)
 
+    def clear(self) -> None:
+        """Nothing is waited for any more."""
+        self._due_ms.clear()
+        self._queued_ms.clear()
+        self._queue.clear()
+
     def next_ms(self) -> float | None:
         """No deadline comes before this time; None if there is none at all."""
         while self._queue and self._queue[0][2] not in self._due_ms:

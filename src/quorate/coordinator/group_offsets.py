@@ -25,7 +25,7 @@ from quorate.coordinator.effects import Caller, Ticket
 from quorate.coordinator.events import GroupDeleted
 from quorate.coordinator.group_records import GroupMetadataKey
 from quorate.coordinator.known_commits import KnownCommit
-from quorate.coordinator.known_heartbeats import KnownClassic
+from quorate.coordinator.known_members import KnownClassic
 from quorate.coordinator.offset_expiry import (
     RECORDS_MAX,
     Deletions,
@@ -249,6 +249,11 @@ class GroupOffsets:
         if classic is None or since is None or not expire(classic, since, self.committed, step):
             return False
         return classic.state is State.EMPTY and not classic.members.pending
+
+    def unload(self) -> None:
+        self.committed = CommittedOffsets()
+        self._deletions = Deletions()
+        self._to_expire.clear()
 
     # Topics that are gone
 

@@ -7,13 +7,14 @@ numbers, and the answer if all is well. That answer is given many times, so nobo
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from struct import Struct
 from typing import Any, Final, Protocol
 
 from quorate.coordinator.committed_offsets import Committed, CommittedOffsets
 from quorate.coordinator.effects import Caller, LogRecord, Moment
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
-from quorate.coordinator.known_heartbeats import KnownClassic
+from quorate.coordinator.known_members import KnownClassic
 from quorate.coordinator.log_format import NO_EXPIRY, encode
 from quorate.coordinator.offsets import java_length
 from quorate.coordinator.refusals import refuse
@@ -41,49 +42,51 @@ class Committing(Protocol):
 
 
 class _Partition:
-    """What is written for one partition, and how."""
+    """What is written for one partition: the numbers, and where they stand in a batch of known commits."""
 
-    __slots__ = (
-        "_between",
-        "_key",
-        "_numbers",
-        "_numbers_at",
-        "content",
-        "metadata",
-        "partition_id",
-        "topic",
-    )
+    __slots__ = ("_between", "_numbers", "_numbers_at", "content", "metadata", "partition_id", "topic")
 
-    def __init__(self, group_id: str, topic: str, one: Topic.Partition) -> None:
+    def __init__(self, topic: str, one: Topic.Partition) -> None:
         self.topic, self.partition_id = topic, one.partition_index
-        self._key = OffsetCommitKey(group=group_id, topic=topic, partition=one.partition_index)
         self.metadata = one.committed_metadata or ""
-        key, zeros = self._encoded(0, 0, 0)
-        places, time = (
-            holes_between(zeros, self._encoded(*some)[1])[0] for some in ((-1, -1, 0), (0, 0, -1))
-        )
-        self._between = zeros[places.stop : time.start]
-        self._numbers = Struct(f">qi{len(self._between)}sq")  # offset and epoch, what does not change, time
-        assert time.stop - places.start == self._numbers.size
-        self.content = bytearray(plain_content(key, zeros))  # of its record, without the numbers
-        self._numbers_at = len(self.content) - len(NO_HEADERS) - len(zeros) + places.start
+        self.content = slice(0, 0)  # of its record, in the batch
 
-    def _value(self, offset: int, epoch: int, wall_ms: int) -> OffsetCommitValue:
-        return OffsetCommitValue(
+    def placed(self, group_id: str, number: int, section_at: int) -> bytes:
+        """Its record without the numbers, as the one of that number, which begins there in the batch."""
+
+        def encoded(offset: int, epoch: int, wall_ms: int) -> tuple[bytes, bytes]:
+            key, value = encode(self.record(group_id, offset, epoch, wall_ms))
+            assert value is not None
+            return key, value
+
+        key, zeros = encoded(0, 0, 0)
+        places, time = (holes_between(zeros, encoded(*some)[1])[0] for some in ((-1, -1, 0), (0, 0, -1)))
+        self._between = zeros[places.stop : time.start]
+        self._numbers = _numbers_around(len(self._between))
+        assert time.stop - places.start == self._numbers.size
+        content = plain_content(key, zeros)
+        placed = place_record(number, content)
+        end = section_at + len(placed)
+        self.content = slice(end - len(content), end)
+        self._numbers_at = end - len(NO_HEADERS) - len(zeros) + places.start
+        return placed
+
+    def record(self, group_id: str, offset: int, epoch: int, wall_ms: int) -> LogRecord:
+        key = OffsetCommitKey(group=group_id, topic=self.topic, partition=self.partition_id)
+        value = OffsetCommitValue(
             offset=offset, leader_epoch=epoch, metadata=self.metadata, commit_timestamp=wall_ms
         )
+        return LogRecord(key, value)
 
-    def _encoded(self, offset: int, epoch: int, wall_ms: int) -> tuple[bytes, bytes]:
-        key, value = encode(LogRecord(self._key, self._value(offset, epoch, wall_ms)))
-        assert value is not None
-        return key, value
+    def fill(self, batch: bytearray, offset: int, epoch: int, wall_ms: int) -> None:
+        """Puts its numbers into the batch."""
+        self._numbers.pack_into(batch, self._numbers_at, offset, epoch, self._between, wall_ms)
 
-    def record(self, offset: int, epoch: int, wall_ms: int) -> LogRecord:
-        return LogRecord(self._key, self._value(offset, epoch, wall_ms))
 
-    def fill(self, buffer: bytearray, at: int, offset: int, epoch: int, wall_ms: int) -> None:
-        """Puts its numbers into the content that begins there."""
-        self._numbers.pack_into(buffer, at + self._numbers_at, offset, epoch, self._between, wall_ms)
+@lru_cache(maxsize=1000)
+def _numbers_around(size_bytes: int) -> Struct:
+    """Offset and epoch, so much that does not change, and the time."""
+    return Struct(f">qi{size_bytes}sq")
 
 
 class KnownCommit:
@@ -93,7 +96,6 @@ class KnownCommit:
 
     __slots__ = (
         "_batch",
-        "_contents",
         "_member",
         "_partitions",
         "_shard",
@@ -111,8 +113,8 @@ class KnownCommit:
         self._shard: Committing | None = None  # which has found out who commits
         self._member: KnownClassic | None = None
         partitions = [(topic.name, one) for topic in request.topics for one in topic.partitions]
-        self._partitions = [_Partition(request.group_id, topic, one) for topic, one in partitions]
-        self._batch, self._contents = self._empty_batch()
+        self._partitions = [_Partition(topic, one) for topic, one in partitions]
+        self._batch = self._empty_batch()  # all that is written, without the numbers
         self.count = len(partitions)  # of its records
         self.batch_bytes = len(self._batch.data)
         self.metadata_characters = max(
@@ -132,13 +134,11 @@ class KnownCommit:
             ]
         )
 
-    def _empty_batch(self) -> tuple[TimelessBatch, list[tuple[_Partition, int]]]:
-        """A batch of all that is written, without the numbers, and where in it the contents are."""
-        section, contents = b"", []
+    def _empty_batch(self) -> TimelessBatch:
+        section = b""
         for number, partition in enumerate(self._partitions):
-            section += place_record(number, partition.content)
-            contents.append((partition, HEADER_BYTES + len(section) - len(partition.content)))
-        return TimelessBatch(section, len(contents)), contents
+            section += partition.placed(self.request.group_id, number, HEADER_BYTES + len(section))
+        return TimelessBatch(section, len(self._partitions))
 
     def refuse(self, code: ErrorCode) -> Any:
         return refuse(self.request, self.caller.version, code)
@@ -157,27 +157,27 @@ class KnownCommit:
         """What is written, as a batch for a place in the log. It is the same object each time, and whoever
         asks for the next has done with this one."""
         batch, at = self._batch, 0
-        for partition, content_at in self._contents:
-            partition.fill(batch.data, content_at, numbers[at], numbers[at + 1], wall_ms)
+        for partition in self._partitions:
+            partition.fill(batch.data, numbers[at], numbers[at + 1], wall_ms)
             at += 2
         batch.place(offset, leader_epoch, wall_ms)
         return batch.data
 
     def section(self, number: int, numbers: Sequence[int], wall_ms: int) -> bytes:
         """The same as a part of the batch of others, its first record at a number."""
-        section, at = b"", 0
+        section, data, at = b"", self._batch.data, 0
         for partition in self._partitions:
-            partition.fill(partition.content, 0, numbers[at], numbers[at + 1], wall_ms)
-            section += place_record(number, partition.content)
+            partition.fill(data, numbers[at], numbers[at + 1], wall_ms)
+            section += place_record(number, data[partition.content])
             number += 1
             at += 2
         return section
 
     def records(self, numbers: Sequence[int], wall_ms: int) -> list[LogRecord]:
         """The same as what it means."""
-        at = iter(numbers)
+        at, group_id = iter(numbers), self.request.group_id
         return [
-            partition.record(offset, epoch, wall_ms)
+            partition.record(group_id, offset, epoch, wall_ms)
             for partition, offset, epoch in zip(self._partitions, at, at, strict=True)
         ]
 

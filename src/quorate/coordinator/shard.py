@@ -45,7 +45,7 @@ from quorate.coordinator.group_records import (
     OffsetCommitKey,
 )
 from quorate.coordinator.known_commits import KnownCommit
-from quorate.coordinator.known_heartbeats import KnownClassic, KnownHeartbeat
+from quorate.coordinator.known_members import KnownClassic, KnownMember
 from quorate.coordinator.refusals import refused, storage_error
 from quorate.coordinator.settings import GroupSettings
 from quorate.coordinator.step import DELETIONS, EXPIRY, Step, Timer, TimerKind
@@ -194,11 +194,17 @@ class GroupShard:
         return step.effects()
 
     def unload(self) -> Effects:
-        """This broker leads the partition no more: everyone who waits is answered NOT_COORDINATOR."""
+        """This broker leads the partition no more: everyone who waits is answered NOT_COORDINATOR.
+
+        Nothing is left of the groups, even to whoever still refers to one, as what is known of a request that
+        may come again does.
+        """
         step = self._step(self._moment)
         number = len(self._classic) + len(self._consumer)
         self._classic.unload(step)
-        self._deadlines = Deadlines()
+        self._consumer.unload()
+        self._offsets.unload()
+        self._deadlines.clear()
         step.tell(GroupsUnloaded(self._partition, number, len(step.answers)))
         return step.effects()
 
@@ -275,7 +281,7 @@ class GroupShard:
             self._classic.sync(ticket, request, caller, step)
         return step.effects()
 
-    def known_heartbeat(self, request: HeartbeatRequest) -> KnownHeartbeat | None:
+    def known_heartbeat(self, request: HeartbeatRequest) -> KnownMember | None:
         """What is known of a heartbeat that may come again, until this is unloaded. None: ask `heartbeat`, as
         whenever it is not taken."""
         group = self._classic.get(request.group_id)
@@ -326,7 +332,7 @@ class GroupShard:
 
     def known_consumer_heartbeat(
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller
-    ) -> KnownHeartbeat | None:
+    ) -> KnownMember | None:
         """The same of the consumer protocol."""
         return self._consumer.known_heartbeat(request, caller, self._settings, self._deadlines)
 

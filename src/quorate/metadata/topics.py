@@ -25,7 +25,7 @@ class Topic(NamedTuple):
 class Topics:
     """All topics. A slot is a small number that is used again once its topic is gone."""
 
-    __slots__ = ("_free", "_ids", "_slots", "by_id", "by_name", "removals")
+    __slots__ = ("_free", "_ids", "_slots", "by_id", "by_name", "removal")
 
     def __init__(self) -> None:
         self.by_name: dict[str, Topic] = {}
@@ -33,8 +33,8 @@ class Topics:
         self._slots: list[Topic | None] = []
         self._free: list[int] = []
         self._ids: NDArray[np.void] = np.zeros(16, _UUID)  # by slot
-        self.removals = 0
-        """How often a topic was removed. As long as that is the same, those that were here still are."""
+        self.removal = object()
+        """Another one after each. As long as it is the same, the topics that were here still are."""
 
     def copy(self) -> Topics:
         topics = Topics()
@@ -83,5 +83,5 @@ class Topics:
         del self.by_name[topic.name]
         self._slots[topic.slot] = None
         self._free.append(topic.slot)
-        self.removals += 1
+        self.removal = object()
         return topic

@@ -59,9 +59,8 @@ _ROUTE_ID: Final = struct.Struct(">I")
 _SIZE_AND_ROUTE_ID: Final = struct.Struct(">iI")
 _KEY_AND_VERSION: Final = struct.Struct(">hh")
 _SIZE_BYTES: Final = 4
-_KNOWN_BYTES_MIN: Final = (
-    16  # of a request with its size: no smaller one is looked for among those that are known
-)
+# Of a request with its size: no smaller one is looked for among those that are known.
+_KNOWN_BYTES_MIN: Final = 16
 # A peer that is slower than this, while memory is short, is too slow.
 _SLOW_BYTES_PER_S: Final = 256 * 1024
 
@@ -685,7 +684,7 @@ class Conversation(asyncio.BufferedProtocol):
         out, departures = self._out, self._server.departures
         if out.size_bytes:
             out.put_small(answer)  # it leaves with what is there
-        elif departures.crowding.is_crowded or departures.crowding.is_expected():
+        elif departures.crowding.is_expected():
             out.put_small(answer)
             departures.add(out)
         else:

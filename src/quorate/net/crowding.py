@@ -6,15 +6,17 @@ from typing import Final
 
 __all__ = ["Crowding"]
 
+CROWD: Final = 2
+"""So many that came together are enough."""
+
 ALONE_MAX: Final = 64
 """After so many that came alone, one waits to find out whether it still is."""
 
 
 class Crowding:
-    """Of things of one kind, such as answers that could leave together. From how many on that pays is for
-    whoever waits to say.
+    """Of things of one kind, such as answers that could leave together.
 
-    >>> answers = Crowding(2)
+    >>> answers = Crowding()
     >>> answers.came(3)
     >>> answers.is_expected()
     True
@@ -23,22 +25,20 @@ class Crowding:
     True
     """
 
-    __slots__ = ("_crowd", "_left_alone", "is_crowded")
+    __slots__ = ("_is_crowded", "_left_alone")
 
-    def __init__(self, crowd: int) -> None:
-        self._crowd = crowd
-        self.is_crowded = False
-        """Whether enough came last time. If not, ask `is_expected`."""
+    def __init__(self) -> None:
+        self._is_crowded = False
         self._left_alone = ALONE_MAX
 
     def is_expected(self) -> bool:
         """Whether one should wait for others. Who does has to say how many came."""
-        if self.is_crowded:
+        if self._is_crowded:
             return True
         self._left_alone -= 1
         return self._left_alone < 0
 
     def came(self, number: int) -> None:
         """So many were there in the end, the one that waited among them."""
-        self.is_crowded = number >= self._crowd
+        self._is_crowded = number >= CROWD
         self._left_alone = ALONE_MAX

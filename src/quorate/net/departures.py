@@ -14,7 +14,7 @@ from typing import Final, Protocol
 
 from quorate.net.crowding import Crowding
 
-__all__ = ["CROWD", "DEPARTING_BYTES_MAX", "TOGETHER_MAX", "Departures"]
+__all__ = ["DEPARTING_BYTES_MAX", "TOGETHER_MAX", "Departures"]
 
 TOGETHER_MAX: Final = 32
 """With so many answers they leave even if the turn goes on: who gets them can go on while others are
@@ -22,9 +22,6 @@ served."""
 
 DEPARTING_BYTES_MAX: Final = 4 * 1024
 """Larger answers do not wait for others: sending them costs more than to wake somebody."""
-
-CROWD: Final = 2
-"""From so many on that left together they do so the next time."""
 
 
 class Departing(Protocol):
@@ -41,14 +38,14 @@ class Departures:
 
     def __init__(self, when_left: Callable[[], None] | None) -> None:
         self._when_left = when_left
-        self.crowding = Crowding(CROWD)
+        self.crowding = Crowding()
         """Whether an answer should wait for others: then it has to be added."""
-        self._held: list[Departing] = []
+        self._held: dict[Departing, None] = {}  # in their order
         self._is_awaited = False  # the end of the turn
 
     def add(self, departing: Departing) -> None:
-        """Whose answer leaves with others. It is told when."""
-        self._held.append(departing)
+        """Whose answer leaves with others. It is told when, and once for all of its answers."""
+        self._held[departing] = None
         if len(self._held) >= TOGETHER_MAX:
             self._leave()
         elif not self._is_awaited:
@@ -61,7 +58,7 @@ class Departures:
             self._leave()
 
     def _leave(self) -> None:
-        held, self._held = self._held, []
+        held, self._held = self._held, {}
         self.crowding.came(len(held))
         for one in held:
             try:

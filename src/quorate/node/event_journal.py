@@ -184,6 +184,10 @@ class EventJournal:
         former = f"{self._directory}/{_FORMER_DIRECTORY}"
         if not self._files.exists(former):
             return
+        if any(_NAME.fullmatch(name) for name in self._files.names(self._directory)):
+            # An older release ran here meanwhile, and its sequences began anew.
+            self._logger.warning("events of an older release stay where they are path=%s", former)
+            return
         for name in self._files.names(former):
             if name == _FORMER_POSITION_NAME:
                 self._files.rename(f"{former}/{name}", f"{self._directory}/{POSITION_NAME}")

@@ -195,8 +195,7 @@ class PartitionLog:
         if leader_epoch != log.epochs.latest_epoch:
             self._check_epoch(leader_epoch)
         made = offset, offset + count - 1, now_ms, size_bytes, leader_epoch
-        if not log.append_plain((batch,), made, now_ms):
-            log.append_stamped((batch,), (made,), now_ms)
+        log.append_stamped((batch,), (made,), now_ms)
 
     def append_many(
         self, produced: Sequence[Produced], leader_epoch: int, now_ms: int

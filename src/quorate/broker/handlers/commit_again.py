@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Any, Final
 
-from quorate.broker.coordinators import State
 from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of
 from quorate.broker.serving import Broker, Operation, ResourceKind
@@ -29,7 +28,7 @@ __all__ = ["CommitsAgain"]
 
 FORMS_MAX: Final = 4
 """That a connection remembers: a consumer need not have got on everywhere."""
-FORM_BYTES_MAX: Final = 4096
+FORM_BYTES_MAX: Final = 1024
 """Of a request that is remembered."""
 
 _NO_RETENTION: Final = -1
@@ -51,10 +50,10 @@ class _Form:
         "_mask",
         "_numbers",
         "_rest",
+        "_size_bytes",
         "commit",
-        "found_in",
+        "found_after",
         "header",
-        "removals",
         "usual",
         "version",
     )
@@ -67,8 +66,7 @@ class _Form:
         self.header = header
         self.version = header.request_api_version
         self.commit = commit
-        self.found_in: Topics | None = None  # all that it names, when so many had been removed
-        self.removals = 0
+        self.found_after: object = None  # the removal of a topic after which all that it names existed
         mask = bytearray(b"\xff" * len(body))
         places, end = [">"], 0
         for hole in holes:
@@ -76,6 +74,7 @@ class _Form:
             mask[hole] = bytes(size)
             places.append(f"{hole.start - end}x{'qi' if size == _NUMBERS_BYTES else 'q'}")
             end = hole.stop
+        self._size_bytes = _FORM_AT + len(body)
         self._has_epochs = holes[0].stop - holes[0].start == _NUMBERS_BYTES
         self._numbers = Struct("".join(places))
         self._mask = int.from_bytes(mask, "big")
@@ -84,9 +83,12 @@ class _Form:
         self.usual = Usual(answer, encode_response(answer, header.request_api_version, 0))
 
     def numbers_in(self, frame: Undecoded) -> Sequence[int] | None:
-        """The numbers of a request of the same size; None if it differs in more than these."""
+        """The numbers of a request; None if it differs in more than these."""
         buffer, begin, end = frame
-        if int.from_bytes(buffer[begin + _FORM_AT : end], "big") & self._mask != self._rest:
+        if (
+            end - begin != self._size_bytes
+            or int.from_bytes(buffer[begin + _FORM_AT : end], "big") & self._mask != self._rest
+        ):
             return None
         found = self._numbers.unpack_from(buffer, begin + _FORM_AT)
         return found if self._has_epochs else [number for offset in found for number in (offset, -1)]
@@ -149,11 +151,9 @@ class CommitsAgain:
             and self._names_its_own(context, form, topics)
         ):
             return None
-        hosted = self._groups.recent.get(group_id)
-        if hosted is None or hosted.state is not State.ACTIVE:
-            hosted = self._groups.active(group_id)
-            if hosted is None:
-                return None
+        hosted = self._groups.active(group_id)
+        if hosted is None:
+            return None
         answer = hosted.ask_plain(commit, numbers)
         if answer is None:
             return None  # why not is found out the long way
@@ -169,12 +169,12 @@ class CommitsAgain:
         """Whether all topics that it names exist, which they do as long as none was removed, and are the
         asker's."""
         named = form.commit.request.topics
-        if form.found_in is topics and form.removals == topics.removals:
+        if form.found_after is topics.removal:
             for one in named:
                 if not self._broker.authorize(context, Operation.READ, ResourceKind.TOPIC, one.name):
                     return False
             return True
         if not self._is_known(context, named, form.version):
             return False
-        form.found_in, form.removals = topics, topics.removals
+        form.found_after = topics.removal
         return True

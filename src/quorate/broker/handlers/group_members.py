@@ -11,7 +11,7 @@ from quorate.broker.groups import Groups
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator import refusals
 from quorate.coordinator.effects import Caller, Effects, Moment, Ticket
-from quorate.coordinator.known_heartbeats import KnownHeartbeat
+from quorate.coordinator.known_members import KnownMember
 from quorate.coordinator.shard import GroupShard
 from quorate.net.routes import Again, Answer, RequestContext, Route
 from quorate.protocol.api.connection import RequestHeader
@@ -113,7 +113,7 @@ class GroupMembers:
         self,
         context: RequestContext,
         hosted: Hosted[GroupShard],
-        known: KnownHeartbeat | None,
+        known: KnownMember | None,
         answer: Response,
     ) -> Again | None:
         """Whether the same coordinator takes it as before; where there is a quota of the broker's time, by

@@ -27,13 +27,13 @@ from quorate.protocol.api.groups import (
 )
 from quorate.protocol.errors import ErrorCode
 
-__all__ = ["KnownClassic", "KnownConsumer", "KnownHeartbeat", "is_settled"]
+__all__ = ["KnownClassic", "KnownConsumer", "KnownMember", "is_settled"]
 
 _ANSWERS_MAX: Final = 10_000  # that are remembered
 _TAKEN: Final = HeartbeatResponse(error_code=ErrorCode.NONE)
 
 
-class KnownHeartbeat(Protocol):
+class KnownMember(Protocol):
     """As long as it is taken, it is given this answer."""
 
     @property
