@@ -1,5 +1,7 @@
 """Another broker coordinates: what it finds, whatever the group was doing."""
 
+import math
+
 import pytest
 from group_story import OK, Groups, subscription
 
@@ -175,3 +177,20 @@ def test_it_says_what_it_has_found() -> None:
     assert joining.waits
     shard = groups.replayed()
     assert shard.loaded(groups.moment).events == [GroupsLoaded(7, 2, 2, 1, 1)]
+
+
+def test_nothing_is_left_of_what_another_coordinates() -> None:
+    """Connections remember groups for as long as they last, which may be long."""
+    groups = Groups()
+    groups.has_topics(t=2)
+    a, _b = groups.started("a", "b")
+    a.commits(5)
+    groups.hears("m", group_id="new")
+    shard = groups.shard
+    (classic,), (consumer,) = shard.classic_groups, shard.consumer_groups
+    shard.unload()
+    assert len(shard.committed_offsets) == len(shard.classic_groups) == len(shard.consumer_groups) == 0
+    assert not shard.classic_groups.stored
+    assert not classic.members
+    assert not consumer.state.members
+    assert shard.next_deadline_ms == math.inf

@@ -220,31 +220,32 @@ class Segment:
 
     def must_roll(self, incoming_bytes: int, last_offset: int, timestamp_ms: int, now_ms: int) -> bool:
         """What `must_roll` says of this segment. Mostly it is no, which is found out quickly."""
+        if self._has_room(incoming_bytes, last_offset, timestamp_ms):
+            return False
+        return must_roll(self.summary, incoming_bytes, last_offset, timestamp_ms, now_ms, self._config)
+
+    def _has_room(self, incoming_bytes: int, last_offset: int, timestamp_ms: int) -> bool:
+        """Whether batches surely belong here, which does not depend on our clock."""
         config = self._config
-        if (
+        return (
             self._log.size_bytes + incoming_bytes <= config.segment_bytes
             and last_offset - self.base_offset <= BATCH_SPAN_MAX
             and self._first_timestamp >= 0
             and timestamp_ms - self._first_timestamp <= config.segment_ms
             and not self._is_index_full
-        ):
-            return False
-        return must_roll(self.summary, incoming_bytes, last_offset, timestamp_ms, now_ms, config)
+        )
 
     def append_plain(self, buffers: Sequence[Buffer], batch: Noted, now_ms: int) -> bool:
         """What `append` does, for one batch to which nothing else has to be written: it is not the first of a
         segment, nor due in an index. False, and nothing has happened, if it might be."""
         _, last_offset, newest_ms, size_bytes, _ = batch
-        log, config, indexed = self._log, self._config, self._offset_index.last_entry
+        log, indexed = self._log, self._offset_index.last_entry
         position = log.size_bytes
+        indexed_to = 0 if indexed is None else indexed.position
         if (
             not position
-            or position + size_bytes > config.segment_bytes
-            or position - (0 if indexed is None else indexed.position) > config.index_interval_bytes
-            or last_offset - self.base_offset > BATCH_SPAN_MAX
-            or self._first_timestamp < 0
-            or newest_ms - self._first_timestamp > config.segment_ms
-            or self._is_index_full
+            or position - indexed_to > self._config.index_interval_bytes
+            or not self._has_room(size_bytes, last_offset, newest_ms)
         ):
             return False
         assert not self.is_sealed, f"{self.path} is sealed"
