@@ -126,6 +126,7 @@ _BROKERS: Final[Mapping[str, str]] = {
     "group.consumer.min.session.timeout.ms": "The lowest consumer.session.timeout.ms of a group.",
     "group.consumer.regex.refresh.interval.ms": "How often patterns of topics are matched anew.",
     "group.coordinator.cached.buffer.max.bytes": "The largest buffer that the group coordinator keeps.",
+    "group.coordinator.rebalance.protocols": "The protocols that members of groups may speak.",
     "group.initial.rebalance.delay.ms": "How long a new classic group waits for more members.",
     "group.max.session.timeout.ms": "The highest session timeout that a member of a classic group may ask"
     " for.",

@@ -82,6 +82,7 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "group.consumer.min.session.timeout.ms": _int("45000"),
     "group.consumer.regex.refresh.interval.ms": _int("600000"),
     "group.consumer.session.timeout.ms": _int("45000"),
+    "group.coordinator.rebalance.protocols": _list("classic,consumer,streams"),
     "group.initial.rebalance.delay.ms": _int("3000"),
     "group.max.session.timeout.ms": _int("1800000"),
     "group.max.size": _int("2147483647"),

@@ -24,6 +24,8 @@ class GroupSettings:
     group_initial_rebalance_delay_ms: int = 3_000
     group_max_size: int = 0x7FFF_FFFF
     # Consumer groups
+    consumer_protocol: bool = True
+    """Whether their own protocol is among `group.coordinator.rebalance.protocols`."""
     group_consumer_session_timeout_ms: int = 45_000
     group_consumer_min_session_timeout_ms: int = 45_000
     group_consumer_max_session_timeout_ms: int = 60_000

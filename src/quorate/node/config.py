@@ -21,23 +21,22 @@ from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic
 from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
-from quorate.coordinator.assignors import ASSIGNORS
-from quorate.coordinator.settings import KEYS as GROUP_KEYS
-from quorate.coordinator.settings import GroupSettings
 from quorate.net.budget import Budget
 from quorate.net.limits import Limits
 from quorate.net.tls_keys import TLS_KEYS
+from quorate.node.config_groups import GROUP_SETTINGS, check_groups, group_settings
 from quorate.node.config_values import (
+    INT_MAX,
     ConfigError,
     Listener,
     Setting,
     at_least,
+    between,
     boolean,
     integer,
     ms,
     one_of,
     read_address_or_none,
-    read_assignors,
     read_digest,
     read_ensemble,
     read_level,
@@ -57,12 +56,6 @@ from quorate.values import dataclass
 
 __all__ = ["SETTINGS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
 
-
-_GROUPS: Final = GroupSettings()
-MIGRATION_POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
-GROUP_NUMBERS: Final = {
-    key: default for key, field in GROUP_KEYS.items() if isinstance(default := getattr(_GROUPS, field), int)
-}
 
 _QUORUM: Final = "controller.quorum."
 _ZOOKEEPER: Final = "zookeeper."
@@ -97,7 +90,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "auto.leader.rebalance.enable": boolean(True),
     "leader.imbalance.check.interval.seconds": at_least(1, 300),
     "unclean.leader.election.interval.ms": at_least(1, 300_000),
-    "default.replication.factor": Setting(integer(1, 64), "a number from 1 to 64", 1),
+    "default.replication.factor": between(1, 64, 1),
     "num.partitions": at_least(1, 1),
     "delete.topic.enable": boolean(True),
     "authorizer.class.name": Setting(str, "the name of a class", ""),
@@ -148,17 +141,11 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "replication.quota.window.num": at_least(1, 11),
     "replication.quota.window.size.seconds": at_least(1, 1),
     "producer.id.expiration.ms": at_least(1, 86_400_000),
-    **{key: at_least(0, default) for key, default in GROUP_NUMBERS.items()},
-    "group.consumer.migration.policy": Setting(
-        one_of(*MIGRATION_POLICIES), " or ".join(MIGRATION_POLICIES), "bidirectional"
-    ),
-    "group.consumer.assignors": Setting(
-        read_assignors, " and ".join(ASSIGNORS), _GROUPS.group_consumer_assignors
-    ),
-    "offsets.topic.num.partitions": at_least(1, 50),
-    "offsets.topic.replication.factor": Setting(integer(1, 64), "a number from 1 to 64", 3),
-    "offsets.topic.segment.bytes": at_least(1, 100 << 20),
-    "offsets.commit.timeout.ms": at_least(1, 5000),
+    **GROUP_SETTINGS,
+    "offsets.topic.num.partitions": between(1, INT_MAX, 50),
+    "offsets.topic.replication.factor": between(1, 64, 3),
+    "offsets.topic.segment.bytes": between(1, INT_MAX, 100 << 20),
+    "offsets.commit.timeout.ms": between(1, INT_MAX, 5000),
     "quorate.produce.validation": Setting(read_validation, "records or header", "records"),
     "quorate.events.publish": boolean(True),
     "quorate.events.settle.ms": ms(30_000),
@@ -325,7 +312,7 @@ class NodeConfig:
             validates_records=self["quorate.produce.validation"] == "records",
             replica_selector_class=self["replica.selector.class"],
             topic_defaults=self.topic_defaults,
-            groups=GroupSettings(**{field: self[key] for key, field in GROUP_KEYS.items()}),
+            groups=group_settings(self),
             offsets_topic_partitions=self["offsets.topic.num.partitions"],
             offsets_topic_replication_factor=self["offsets.topic.replication.factor"],
             offsets_topic_segment_bytes=self["offsets.topic.segment.bytes"],
@@ -463,6 +450,7 @@ def _check_listeners(config: NodeConfig) -> None:
 
 def _check_whole(config: NodeConfig) -> None:
     """Checks of keys against each other."""
+    check_groups(config)
     if config.is_of_zookeeper:
         check_zookeeper(config)
         _check_listeners(config)

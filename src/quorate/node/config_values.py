@@ -15,10 +15,12 @@ from quorate.coordinator.assignors import ASSIGNORS
 from quorate.node.logs import LEVELS
 
 __all__ = [
+    "INT_MAX",
     "ConfigError",
     "Listener",
     "Setting",
     "at_least",
+    "between",
     "boolean",
     "integer",
     "ms",
@@ -31,13 +33,16 @@ __all__ = [
     "read_listeners",
     "read_names",
     "read_protocol_version",
+    "read_rebalance_protocols",
     "read_roles",
     "read_servers",
     "read_validation",
     "read_voters",
 ]
 
+INT_MAX: Final = 2**31 - 1
 _ZOOKEEPER_PORT: Final = 2181
+_REBALANCE_PROTOCOLS: Final = frozenset({"classic", "consumer", "share", "streams"})
 
 
 class ConfigError(Exception):
@@ -76,6 +81,10 @@ def at_least(lowest: int, default: int) -> Setting:
     return Setting(integer(lowest), f"a number from {lowest} on", default)
 
 
+def between(lowest: int, highest: int, default: int) -> Setting:
+    return Setting(integer(lowest, highest), f"a number from {lowest} to {highest}", default)
+
+
 def _true_or_false(text: str) -> str:
     if text.lower() not in ("true", "false"):
         raise ValueError
@@ -93,6 +102,14 @@ def read_names(text: str) -> tuple[str, ...]:
 def read_assignors(text: str) -> tuple[str, ...]:
     names = read_names(text)
     if not names or not set(names) <= set(ASSIGNORS) or len(set(names)) != len(names):
+        raise ValueError
+    return names
+
+
+def read_rebalance_protocols(text: str) -> tuple[str, ...]:
+    """Nobody can do without the classic one."""
+    names = read_names(text)
+    if "classic" not in names or not set(names) <= _REBALANCE_PROTOCOLS:
         raise ValueError
     return names
 

@@ -1,0 +1,160 @@
+"""Keys of the group coordinator in the file of a node: ranges, and what cannot be said together."""
+
+import pytest
+
+from node.test_config import parsed
+from quorate.coordinator.settings import GroupSettings
+from quorate.node.config import ConfigError
+from quorate.node.config_groups import group_settings
+
+INT_MAX = 2**31 - 1
+
+
+def groups(**changes):
+    return group_settings(parsed(**changes))
+
+
+def refusal(**changes):
+    with pytest.raises(ConfigError) as caught:
+        parsed(**changes)
+    return str(caught.value)
+
+
+def test_a_file_that_says_nothing_of_groups_has_the_defaults():
+    assert groups() == GroupSettings()
+
+
+@pytest.mark.parametrize(
+    ("key", "lowest"),
+    [
+        ("group_max_size", 1),
+        ("group_min_session_timeout_ms", 0),
+        ("group_max_session_timeout_ms", 0),
+        ("group_initial_rebalance_delay_ms", 0),
+        ("group_consumer_max_size", 1),
+        ("group_consumer_session_timeout_ms", 1),
+        ("group_consumer_min_session_timeout_ms", 1),
+        ("group_consumer_max_session_timeout_ms", 1),
+        ("group_consumer_heartbeat_interval_ms", 1),
+        ("group_consumer_min_heartbeat_interval_ms", 1),
+        ("group_consumer_max_heartbeat_interval_ms", 1),
+        ("group_consumer_regex_refresh_interval_ms", 10_000),
+        ("group_consumer_assignment_interval_ms", 0),
+        ("group_consumer_min_assignment_interval_ms", 0),
+        ("group_consumer_max_assignment_interval_ms", 0),
+        ("offset_metadata_max_bytes", 0),
+        ("offsets_retention_minutes", 1),
+        ("offsets_commit_timeout_ms", 1),
+        ("offsets_topic_num_partitions", 1),
+        ("offsets_topic_segment_bytes", 1),
+    ],
+)
+def test_numbers_have_a_range_and_32_bits(key, lowest):
+    name = key.replace("_", ".")
+    for value in (lowest - 1, INT_MAX + 1):
+        assert refusal(**{key: str(value)}) == (
+            f"f.properties: {name}={value}: allowed is a number from {lowest} to {INT_MAX}"
+        )
+
+
+def test_how_often_offsets_are_looked_through_has_64_bits():
+    assert "interval.ms=0: allowed is a number from 1 to" in refusal(offsets_retention_check_interval_ms="0")
+    month = groups(offsets_retention_check_interval_ms="2592000000")
+    assert month.offsets_retention_check_interval_ms == 2_592_000_000
+
+
+def test_the_longest_retention_is_some_thousand_years():
+    longest = groups(offsets_retention_minutes=str(INT_MAX))
+    assert longest.offsets_retention_ms == INT_MAX * 60_000
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {
+                "group_consumer_min_session_timeout_ms": "50000",
+                "group_consumer_session_timeout_ms": "50000",
+                "group_consumer_max_session_timeout_ms": "46000",
+            },
+            "group.consumer.max.session.timeout.ms=46000: allowed is at least"
+            " group.consumer.min.session.timeout.ms, 50000",
+        ),
+        (
+            {"group_consumer_session_timeout_ms": "5"},
+            "group.consumer.session.timeout.ms=5: allowed is at least"
+            " group.consumer.min.session.timeout.ms, 45000",
+        ),
+        (
+            {"group_consumer_session_timeout_ms": "60001"},
+            "group.consumer.session.timeout.ms=60001: allowed is at most"
+            " group.consumer.max.session.timeout.ms, 60000",
+        ),
+        (
+            {"group_consumer_min_session_timeout_ms": "46000"},
+            "group.consumer.session.timeout.ms=45000: allowed is at least"
+            " group.consumer.min.session.timeout.ms, 46000",
+        ),
+        (
+            {"group_consumer_heartbeat_interval_ms": "60000"},
+            "group.consumer.heartbeat.interval.ms=60000: allowed is at most"
+            " group.consumer.max.heartbeat.interval.ms, 15000",
+        ),
+        (
+            {"group_consumer_heartbeat_interval_ms": "4999"},
+            "group.consumer.heartbeat.interval.ms=4999: allowed is at least"
+            " group.consumer.min.heartbeat.interval.ms, 5000",
+        ),
+        (
+            {
+                "group_consumer_heartbeat_interval_ms": "45000",
+                "group_consumer_max_heartbeat_interval_ms": "45000",
+            },
+            "group.consumer.heartbeat.interval.ms=45000: allowed is less than"
+            " group.consumer.session.timeout.ms, 45000",
+        ),
+        (
+            {"group_consumer_max_assignment_interval_ms": "500"},
+            "group.consumer.assignment.interval.ms=1000: allowed is at most"
+            " group.consumer.max.assignment.interval.ms, 500",
+        ),
+    ],
+)
+def test_what_groups_have_is_within_the_bounds(changes, message):
+    assert refusal(**changes) == f"f.properties: {message}"
+
+
+def test_a_broker_of_zookeeper_mode_is_checked_too():
+    changes = {
+        "process_roles": None,
+        "node_id": None,
+        "listeners": "PLAINTEXT://127.0.0.1:9092",
+        "zookeeper_connect": "127.0.0.1:2181",
+    }
+    assert parsed(**changes).is_of_zookeeper
+    assert "allowed is at least" in refusal(**changes, group_consumer_session_timeout_ms="5")
+
+
+@pytest.mark.parametrize("policy", ["upgrade", "UPGRADE", "Upgrade"])
+def test_the_policy_may_be_written_in_capitals(policy):
+    assert groups(group_consumer_migration_policy=policy).group_consumer_migration_policy == "upgrade"
+
+
+@pytest.mark.parametrize(
+    ("protocols", "has_consumer_protocol"),
+    [("classic", False), ("classic, consumer", True), ("classic,consumer,streams,share", True)],
+)
+def test_the_rebalance_protocols_say_whether_there_is_the_one_of_consumer_groups(
+    protocols, has_consumer_protocol
+):
+    changes = {"group_coordinator_rebalance_protocols": protocols}
+    assert groups(**changes).consumer_protocol is has_consumer_protocol
+    assert parsed(**changes).warnings == ()
+
+
+@pytest.mark.parametrize("protocols", ["", "consumer", "classic,other", "Classic"])
+def test_nobody_does_without_the_classic_protocol(protocols):
+    assert refusal(group_coordinator_rebalance_protocols=protocols) == (
+        f"f.properties: group.coordinator.rebalance.protocols={protocols}: allowed is classic, and any of"
+        " consumer, share and streams"
+    )
