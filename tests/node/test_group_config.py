@@ -158,3 +158,28 @@ def test_nobody_does_without_the_classic_protocol(protocols):
         f"f.properties: group.coordinator.rebalance.protocols={protocols}: allowed is classic, and any of"
         " consumer, share and streams"
     )
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wrong"),
+    [
+        ("group_coordinator_append_linger_ms", "-1", "-2"),
+        ("group_coordinator_background_threads", "2", "0"),
+        ("group_coordinator_threads", "4", "0"),
+        ("offsets_commit_required_acks", "-1", "-2"),
+        ("offsets_load_buffer_size", "5242880", "0"),
+        ("offsets_topic_compression_codec", "1", "5"),
+    ],
+)
+def test_keys_that_change_nothing_here_are_known_and_checked(key, value, wrong):
+    name = key.replace("_", ".")
+    assert parsed(**{key: value}).warnings == (f"f.properties: {name} changes nothing here",)
+    assert f"{name}={wrong}: allowed is a number from" in refusal(**{key: wrong})
+
+
+@pytest.mark.parametrize(
+    "key", ["group_share_max_size", "group_streams_max_size", "share_coordinator_threads"]
+)
+def test_keys_of_groups_that_are_not_built_are_not_called_unknown(key):
+    name = key.replace("_", ".")
+    assert parsed(**{key: "10"}).warnings == (f"f.properties: {name} changes nothing here",)

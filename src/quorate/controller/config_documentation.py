@@ -125,8 +125,12 @@ _BROKERS: Final[Mapping[str, str]] = {
     "group.consumer.min.heartbeat.interval.ms": "The lowest consumer.heartbeat.interval.ms of a group.",
     "group.consumer.min.session.timeout.ms": "The lowest consumer.session.timeout.ms of a group.",
     "group.consumer.regex.refresh.interval.ms": "How often patterns of topics are matched anew.",
+    "group.coordinator.append.linger.ms": "How long the group coordinator waits for more to write; here it"
+    " writes together what comes together.",
+    "group.coordinator.background.threads": "Threads that assign partitions and match patterns.",
     "group.coordinator.cached.buffer.max.bytes": "The largest buffer that the group coordinator keeps.",
     "group.coordinator.rebalance.protocols": "The protocols that members of groups may speak.",
+    "group.coordinator.threads": "Threads of the group coordinator.",
     "group.initial.rebalance.delay.ms": "How long a new classic group waits for more members.",
     "group.max.session.timeout.ms": "The highest session timeout that a member of a classic group may ask"
     " for.",
@@ -176,10 +180,15 @@ _BROKERS: Final[Mapping[str, str]] = {
     "num.recovery.threads.per.data.dir": "Threads that recover logs.",
     "num.replica.fetchers": "Fetchers for each broker that is followed.",
     "offset.metadata.max.bytes": "How long the note of a committed offset may be.",
+    "offsets.commit.required.acks": "How many replicas a commit of offsets waits for; here always all that"
+    " are in sync.",
     "offsets.commit.timeout.ms": "How long a commit of offsets waits for its replicas.",
+    "offsets.load.buffer.size": "How much is read at a time when a group coordinator loads.",
     "offsets.retention.check.interval.ms": "How often offsets are looked through for those that nobody"
     " needs.",
     "offsets.retention.minutes": "How long the offsets of a group without members are kept.",
+    "offsets.topic.compression.codec": "The codec of all that the group coordinator writes, 0 to 4 for none,"
+    " gzip, snappy, lz4 and zstd; here nothing of it is compressed, whatever stands there.",
     "offsets.topic.num.partitions": "Partitions of the topic of committed offsets.",
     "offsets.topic.replication.factor": "Replicas of the topic of committed offsets.",
     "offsets.topic.segment.bytes": "The size of a segment file of the topic of committed offsets.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from quorate.controller.config_types import ConfigType, Definition
+from quorate.controller.config_types import Allowed, ConfigType, Definition, at_least, between
 
 __all__ = ["STATIC_CONFIGS"]
 
@@ -22,12 +22,12 @@ def _string(default: str | None = None) -> Definition:
     return Definition(ConfigType.STRING, default)
 
 
-def _int(default: str | None) -> Definition:
-    return Definition(ConfigType.INT, default)
+def _int(default: str | None, allowed: Allowed | None = None) -> Definition:
+    return Definition(ConfigType.INT, default, allowed)
 
 
-def _short(default: str) -> Definition:
-    return Definition(ConfigType.SHORT, default)
+def _short(default: str, allowed: Allowed | None = None) -> Definition:
+    return Definition(ConfigType.SHORT, default, allowed)
 
 
 def _long(default: str) -> Definition:
@@ -82,7 +82,10 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "group.consumer.min.session.timeout.ms": _int("45000"),
     "group.consumer.regex.refresh.interval.ms": _int("600000"),
     "group.consumer.session.timeout.ms": _int("45000"),
+    "group.coordinator.append.linger.ms": _int("-1", at_least(-1)),
+    "group.coordinator.background.threads": _int("2", at_least(1)),
     "group.coordinator.rebalance.protocols": _list("classic,consumer,streams"),
+    "group.coordinator.threads": _int("4", at_least(1)),
     "group.initial.rebalance.delay.ms": _int("3000"),
     "group.max.session.timeout.ms": _int("1800000"),
     "group.max.size": _int("2147483647"),
@@ -113,9 +116,12 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "node.id": _int(None),
     "num.partitions": _int("1"),
     "offset.metadata.max.bytes": _int("4096"),
+    "offsets.commit.required.acks": _short("-1", at_least(-1)),  # until Kafka 3.9
     "offsets.commit.timeout.ms": _int("5000"),
+    "offsets.load.buffer.size": _int("5242880", at_least(1)),
     "offsets.retention.check.interval.ms": _long("600000"),
     "offsets.retention.minutes": _int("10080"),
+    "offsets.topic.compression.codec": _int("0", between(0, 4)),
     "offsets.topic.num.partitions": _int("50"),
     "offsets.topic.replication.factor": _short("3"),
     "offsets.topic.segment.bytes": _int("104857600"),

@@ -24,7 +24,7 @@ from quorate.controller.settings import ControllerSettings
 from quorate.net.budget import Budget
 from quorate.net.limits import Limits
 from quorate.net.tls_keys import TLS_KEYS
-from quorate.node.config_groups import GROUP_SETTINGS, check_groups, group_settings
+from quorate.node.config_groups import GROUP_SETTINGS, check_groups, group_settings, is_not_built
 from quorate.node.config_values import (
     INT_MAX,
     ConfigError,
@@ -402,7 +402,7 @@ def _check_dynamic(path: str, key: str, text: str) -> list[str]:
     """Of a key that is read where it counts, because it can change: see `broker.dynamic_config`."""
     known = BROKER_KEYS.get(key)
     if known is None:
-        return [f"{path}: unknown key {key}"]
+        return [f"{path}: {key} changes nothing here" if is_not_built(key) else f"{path}: unknown key {key}"]
     try:
         known.definition.read(text)
     except ValueError:

@@ -22,10 +22,11 @@ from quorate.node.config_values import (
 if TYPE_CHECKING:
     from quorate.node.config import NodeConfig
 
-__all__ = ["GROUP_SETTINGS", "check_groups", "group_settings"]
+__all__ = ["GROUP_SETTINGS", "check_groups", "group_settings", "is_not_built"]
 
 _DEFAULTS: Final = GroupSettings()
 _POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
+_NOT_BUILT: Final = ("group.share.", "group.streams.", "share.coordinator.", "share.fetch.")
 _PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 
 
@@ -78,6 +79,11 @@ def group_settings(config: NodeConfig) -> GroupSettings:
         **{field: config[key] for key, field in KEYS.items()},
         consumer_protocol="consumer" in config[_PROTOCOLS],
     )
+
+
+def is_not_built(key: str) -> bool:
+    """Whether a key is of kinds of groups that there are with Kafka, and not here as yet."""
+    return key.startswith(_NOT_BUILT)
 
 
 def check_groups(config: NodeConfig) -> None:
