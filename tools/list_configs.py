@@ -17,6 +17,7 @@ from quorate.controller.config_definitions import (
 )
 from quorate.controller.config_of_brokers import BROKER_KEYS, BrokerKey, Change
 from quorate.controller.config_types import Definition
+from quorate.controller.settings import GROUP_BOUNDS, bound_keys
 from quorate.coordinator.consumer_rules import GROUP_KEYS
 from quorate.node.config import SETTINGS, TLS_KEYS
 
@@ -87,7 +88,8 @@ def _of_topic(name: str, definition: Definition) -> str:
 
 def _of_group(name: str, definition: Definition) -> str:
     changes = "group" if name in GROUP_KEYS else NO_EFFECT
-    return _row(name, definition, changes, config_documentation.GROUPS[name])
+    allowed = " to ".join(f"`{one}`" for one in bound_keys(name)) if name in GROUP_BOUNDS else None
+    return _row(name, definition, changes, config_documentation.GROUPS[name], allowed)
 
 
 def _row(name: str, definition: Definition, changes: str, text: str, allowed: str | None = None) -> str:

@@ -22,6 +22,7 @@ from quorate.controller.config_validation import (
     validate_group_configs,
     validate_topic_configs,
 )
+from quorate.controller.settings import GROUP_BOUNDS, Bounds
 from quorate.controller.topic_settings import MIN_ISR, UNCLEAN
 from quorate.protocol.errors import ApiError, ErrorCode
 
@@ -34,9 +35,9 @@ TABLES = {
 }
 
 
-def refusal(validate, configs) -> ApiError:
+def refusal(validate, configs, *others) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        validate(configs)
+        validate(configs, *others)
     return caught.value
 
 
@@ -306,7 +307,12 @@ def test_a_secret_is_not_shown():
         ({"session.timeout": "1"}, "session.timeout: there is no such group config"),
         (
             {"consumer.session.timeout.ms": "44999"},
-            "consumer.session.timeout.ms=44999: allowed is a number from 45000 to 60000",
+            "consumer.session.timeout.ms=44999: allowed is a number from 45000 to 60000, see"
+            " group.consumer.min.session.timeout.ms and group.consumer.max.session.timeout.ms",
+        ),
+        (
+            {"consumer.session.timeout.ms": "0"},
+            "consumer.session.timeout.ms=0: allowed is a number from 1 on",
         ),
         (
             {"streams.num.standby.replicas": "3"},
@@ -327,6 +333,32 @@ def test_a_secret_is_not_shown():
 def test_what_a_group_may_not_have(configs, message):
     error = refusal(validate_group_configs, configs)
     assert (error.code, error.message) == (ErrorCode.INVALID_CONFIG, message)
+
+
+SHORTER = GROUP_BOUNDS | {"consumer.session.timeout.ms": Bounds(1_000, 60_000, 6_000)}
+
+
+def test_the_bounds_are_those_of_the_node_that_decides():
+    validate_group_configs({"consumer.session.timeout.ms": "10000"}, SHORTER)
+    error = refusal(validate_group_configs, {"consumer.session.timeout.ms": "999"}, SHORTER)
+    assert error.message.startswith("consumer.session.timeout.ms=999: allowed is a number from 1000 to 60000")
+
+
+@pytest.mark.parametrize(
+    ("configs", "session", "heartbeat"),
+    [
+        ({"consumer.session.timeout.ms": "5000"}, 5000, 5000),
+        ({"consumer.heartbeat.interval.ms": "7000"}, 6000, 7000),
+        ({"consumer.session.timeout.ms": "7000", "consumer.heartbeat.interval.ms": "8000"}, 7000, 8000),
+    ],
+)
+def test_a_session_is_longer_than_the_interval_of_its_heartbeats(configs, session, heartbeat):
+    error = refusal(validate_group_configs, configs, SHORTER)
+    assert (error.code, error.message) == (
+        ErrorCode.INVALID_CONFIG,
+        f"consumer.session.timeout.ms={session}: allowed is more than consumer.heartbeat.interval.ms,"
+        f" which is {heartbeat}",
+    )
 
 
 @pytest.mark.parametrize(

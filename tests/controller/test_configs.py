@@ -18,6 +18,7 @@ from quorate.controller.configs import (
     topic_config_entries,
 )
 from quorate.controller.decision import RECORDS_MAX
+from quorate.controller.settings import GROUP_BOUNDS, Bounds
 from quorate.metadata.image import BROKER, CLIENT_METRICS, CLUSTER_DEFAULT, GROUP, TOPIC, Resource
 from quorate.metadata.partitions import Partition
 from quorate.metadata.records import (
@@ -423,6 +424,19 @@ def test_configurations_of_others_than_topics(cluster, resource, configs):
 )
 def test_what_resources_may_not_have(cluster, resource, configs, code):
     assert refused(cluster, resource, configs)[0] == code
+
+
+def test_groups_have_what_the_bounds_of_the_controller_allow():
+    bounds = GROUP_BOUNDS | {"consumer.session.timeout.ms": Bounds(1_000, 60_000, 6_000)}
+    cluster = Cluster(group_bounds=bounds)
+    group = (GROUP, "g")
+    assert change(cluster, (group, {"consumer.session.timeout.ms": "10000"})) == {group: (NONE, None)}
+    assert change(cluster, (group, {"consumer.heartbeat.interval.ms": "9000"})) == {group: (NONE, None)}
+    code, message = refused(cluster, group, {"consumer.session.timeout.ms": None})
+    assert code == ErrorCode.INVALID_CONFIG
+    assert message == (
+        "consumer.session.timeout.ms=6000: allowed is more than consumer.heartbeat.interval.ms, which is 9000"
+    )
 
 
 def test_a_topic_that_has_what_is_no_longer_known_can_be_changed(cluster):

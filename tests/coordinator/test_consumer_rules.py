@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
+from quorate.coordinator.consumer_rules import ConsumerRules, corrected, rules_of
 from quorate.coordinator.settings import GroupSettings
 
 
@@ -26,6 +26,26 @@ def test_the_defaults_are_those_of_the_configuration() -> None:
 )
 def test_a_group_has_values_of_its_own_within_bounds(key: str, given: str, field: str, expected: int) -> None:
     assert getattr(rules_of(GroupSettings(), {key: given}), field) == expected
+
+
+def test_the_bounds_are_those_of_the_coordinator() -> None:
+    settings = GroupSettings(group_consumer_min_session_timeout_ms=1_000)
+    given = {"consumer.session.timeout.ms": "10000"}
+    assert rules_of(settings, given).session_timeout_ms == 10_000
+    assert corrected(settings, given) == {}
+
+
+def test_what_a_group_has_instead_of_what_it_was_given_is_known() -> None:
+    given = {
+        "consumer.session.timeout.ms": "10",
+        "consumer.heartbeat.interval.ms": " 7000 ",
+        "consumer.assignment.interval.ms": "15001",
+        "share.session.timeout.ms": "1",
+    }
+    assert corrected(GroupSettings(), given) == {
+        "consumer.session.timeout.ms": 45_000,
+        "consumer.assignment.interval.ms": 15_000,
+    }
 
 
 @pytest.mark.parametrize(

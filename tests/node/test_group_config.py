@@ -3,6 +3,7 @@
 import pytest
 
 from node.test_config import parsed
+from quorate.controller.settings import GROUP_BOUNDS, Bounds
 from quorate.coordinator.settings import GroupSettings
 from quorate.node.config import ConfigError
 from quorate.node.config_groups import group_settings
@@ -183,3 +184,15 @@ def test_keys_that_change_nothing_here_are_known_and_checked(key, value, wrong):
 def test_keys_of_groups_that_are_not_built_are_not_called_unknown(key):
     name = key.replace("_", ".")
     assert parsed(**{key: "10"}).warnings == (f"f.properties: {name} changes nothing here",)
+
+
+def test_the_controller_goes_by_the_bounds_of_the_file():
+    assert parsed().controller_settings("cluster").group_bounds == GROUP_BOUNDS
+    changed = parsed(
+        group_consumer_min_session_timeout_ms="1000",
+        group_consumer_session_timeout_ms="6000",
+        group_consumer_max_session_timeout_ms="7000",
+    )
+    assert changed.controller_settings("cluster").group_bounds == GROUP_BOUNDS | {
+        "consumer.session.timeout.ms": Bounds(1_000, 7_000, 6_000)
+    }

@@ -13,6 +13,7 @@ from quorate.broker.coordinators import Coordinators, Hosted, State
 from quorate.broker.group_topics import GroupTopics
 from quorate.broker.partition import Partition
 from quorate.broker.serving import Broker
+from quorate.coordinator.consumer_rules import corrected
 from quorate.coordinator.effects import Moment
 from quorate.coordinator.group_places import place_hash
 from quorate.coordinator.shard import GroupShard
@@ -33,6 +34,7 @@ class Groups:
         """`saw` is told what has happened to groups, and why."""
         settings = broker.settings
         self._broker = broker
+        self._logger = logging.getLogger(f"quorate.groups.{settings.broker_id}")
         self.topics = GroupTopics(broker.image)
         self.shards: Coordinators[GroupShard] = Coordinators(
             self._make_shard,
@@ -40,7 +42,7 @@ class Groups:
             commit_timeout_ms=settings.offsets_commit_timeout_ms,
             offline=broker.replicas.offline,
             saw=saw,
-            logger=logging.getLogger(f"quorate.groups.{settings.broker_id}"),
+            logger=self._logger,
             when_loaded=self._catch_up,
         )
         self._moment = Moment(-math.inf, 0)
@@ -70,6 +72,18 @@ class Groups:
     def _configure(self, shard: GroupShard, group_id: str) -> None:
         shard.configure(group_id, self._broker.image.configs.get((GROUP, group_id), {}))
 
+    def _note_corrected(self, group_id: str) -> None:
+        """Whoever decided about the configuration of a group may have had other bounds than this broker."""
+        given = self._broker.image.configs.get((GROUP, group_id), {})
+        for key, value in corrected(self._broker.settings.groups, given).items():
+            self._logger.warning(
+                "config group=%s key=%s value=%s is out of the bounds of this broker: it counts as %d",
+                group_id,
+                key,
+                given[key],
+                value,
+            )
+
     def _catch_up(self, hosted: Hosted[GroupShard]) -> None:
         """Topics may have been deleted while nobody coordinated."""
         gone = [name for name in hosted.shard.topics_with_offsets() if self.topics.by_name(name) is None]
@@ -88,6 +102,7 @@ class Groups:
             self.recent = {}  # with more partitions, groups are elsewhere
         configured = image.configs if touched is None else touched.configs
         for group_id in [name for kind, name in configured if kind == GROUP]:
+            self._note_corrected(group_id)
             for hosted in self.shards:
                 self._configure(hosted.shard, group_id)
         if not changed:

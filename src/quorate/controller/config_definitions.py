@@ -243,11 +243,12 @@ BROKER_CONFIGS: Final[Mapping[str, Definition]] = {
     "ssl.truststore.type": _string("JKS"),
 }
 
-# The bounds are the defaults of the broker's `group.*.min.*` and `group.*.max.*`.
+# Those of consumer groups must also lie between the node's `group.consumer.min.*` and `max.*`. The others
+# have the defaults of such keys as bounds.
 GROUP_CONFIGS: Final[Mapping[str, Definition]] = {
-    "consumer.assignment.interval.ms": _int("1000", between(0, 15_000)),
-    "consumer.heartbeat.interval.ms": _int("5000", between(5_000, 15_000)),
-    "consumer.session.timeout.ms": _int("45000", between(45_000, 60_000)),
+    "consumer.assignment.interval.ms": _int("1000", at_least(0)),
+    "consumer.heartbeat.interval.ms": _int("5000", at_least(1)),
+    "consumer.session.timeout.ms": _int("45000", at_least(1)),
     "share.assignment.interval.ms": _int("1000", between(0, 15_000)),
     "share.auto.offset.reset": _string("latest", duration_or("earliest", "latest")),
     "share.delivery.count.limit": _int("5", between(2, 10)),

@@ -18,6 +18,7 @@ from quorate.controller.config_definitions import (
     broker_definition,
 )
 from quorate.controller.config_types import Definition
+from quorate.controller.settings import GROUP_BOUNDS, Bounds, bound_keys
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = [
@@ -32,6 +33,8 @@ __all__ = [
 
 VALUE_LENGTH_MAX: Final = 32_767
 _SHOWN_MAX: Final = 100  # characters of a value in a message
+_SESSION: Final = "consumer.session.timeout.ms"
+_HEARTBEAT: Final = "consumer.heartbeat.interval.ms"
 _ELSEWHERE: Final = re.compile(
     r"\$\{[^}]*:[^}]*\}"
 )  # the value stands in a file of the broker's, or the like
@@ -60,8 +63,21 @@ def _default(name: str, defaults: Mapping[str, str]) -> Any:
     return definition.read(defaults.get(name, definition.default or ""))
 
 
-def validate_group_configs(configs: Mapping[str, str | None]) -> None:
-    _read_known("group", GROUP_CONFIGS, configs)
+def validate_group_configs(
+    configs: Mapping[str, str | None], bounds: Mapping[str, Bounds] = GROUP_BOUNDS
+) -> None:
+    """All the configurations that a group would have of its own, within the bounds that a node's file has for
+    them. Members must have time for more than one heartbeat before they are put out."""
+    values = _read_known("group", GROUP_CONFIGS, configs)
+    for name, allowed in bounds.items():
+        if name in values and not allowed.lowest <= values[name] <= allowed.highest:
+            raise _invalid(
+                f"{name}={values[name]}: allowed is a number from {allowed.lowest} to {allowed.highest},"
+                f" see {' and '.join(bound_keys(name))}"
+            )
+    session, heartbeat = (values.get(name, bounds[name].default) for name in (_SESSION, _HEARTBEAT))
+    if session <= heartbeat:
+        raise _invalid(f"{_SESSION}={session}: allowed is more than {_HEARTBEAT}, which is {heartbeat}")
 
 
 def validate_client_metrics_configs(configs: Mapping[str, str | None]) -> None:

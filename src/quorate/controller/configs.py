@@ -295,7 +295,7 @@ def _check_values(situation: Situation, resource: Resource, changes: Changes) ->
     if kind == TOPIC:
         validate_topic_configs(after, situation.settings.topic_defaults)
     elif kind == GROUP:
-        validate_group_configs(after)
+        validate_group_configs(after, situation.settings.group_bounds)
     else:
         validate_client_metrics_configs(after)
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from quorate.values import dataclass
 
-__all__ = ["SUPPORTED_FEATURES", "ControllerSettings"]
+__all__ = ["GROUP_BOUNDS", "SUPPORTED_FEATURES", "Bounds", "ControllerSettings", "bound_keys"]
 
 # The features that we know, and their levels. `kraft.version` is the quorum's.
 SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
@@ -20,6 +20,33 @@ SUPPORTED_FEATURES: Final[Mapping[str, tuple[int, int]]] = {
     "streams.version": (0, 1),
     "transaction.version": (0, 2),
 }
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a number of a group may be, as a node's file says, and what it is if the group does not say."""
+
+    lowest: int
+    highest: int
+    default: int
+
+
+GROUP_BOUNDS: Final[Mapping[str, Bounds]] = {
+    "consumer.assignment.interval.ms": Bounds(0, 15_000, 1_000),
+    "consumer.heartbeat.interval.ms": Bounds(5_000, 15_000, 5_000),
+    "consumer.session.timeout.ms": Bounds(45_000, 60_000, 45_000),
+}
+"""By the group's keys, what holds if the file does not say."""
+
+
+def bound_keys(key: str) -> tuple[str, str]:
+    """The keys of a node's file for the lowest and the highest that a group's key may be.
+
+    >>> bound_keys("consumer.session.timeout.ms")
+    ('group.consumer.min.session.timeout.ms', 'group.consumer.max.session.timeout.ms')
+    """
+    kind, _, rest = key.partition(".")
+    return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +67,8 @@ class ControllerSettings:
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     """What this node's file says about topics, by the name of the topic's key: `min.insync.replicas` and
     others that the controller itself must know."""
+    group_bounds: Mapping[str, Bounds] = field(default_factory=lambda: GROUP_BOUNDS)
+    """What groups may be given. Those of the node that decides count, as with Apache."""
     properties: Mapping[str, str] = field(default_factory=dict)
     """This node's file, text by key, for whoever asks what stands in it."""
     features: Mapping[str, tuple[int, int]] = field(default_factory=lambda: SUPPORTED_FEATURES)

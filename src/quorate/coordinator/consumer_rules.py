@@ -9,14 +9,14 @@ from quorate.coordinator.assignors import ASSIGNORS
 from quorate.coordinator.settings import GroupSettings
 from quorate.values import dataclass
 
-__all__ = ["GROUP_KEYS", "ConsumerRules", "rules_of"]
+__all__ = ["GROUP_KEYS", "ConsumerRules", "corrected", "rules_of"]
 
-GROUP_KEYS: Final = (
-    "consumer.session.timeout.ms",
-    "consumer.heartbeat.interval.ms",
-    "consumer.assignment.interval.ms",
-)
-"""The keys that can be set for a single group."""
+GROUP_KEYS: Final[Mapping[str, str]] = {
+    "consumer.session.timeout.ms": "session_timeout_ms",
+    "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
+    "consumer.assignment.interval.ms": "assignment_interval_ms",
+}
+"""The keys that can be set for a single group, and the rules that they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +80,17 @@ def rules_of(settings: GroupSettings, overrides: Mapping[str, str] | None = None
         or tuple(ASSIGNORS),
         migration_policy=settings.group_consumer_migration_policy,
     )
+
+
+def corrected(settings: GroupSettings, given: Mapping[str, str]) -> dict[str, int]:
+    """What counts instead of what a group was given and cannot have here.
+
+    >>> corrected(GroupSettings(), {"consumer.session.timeout.ms": "1000"})
+    {'consumer.session.timeout.ms': 45000}
+    """
+    rules = rules_of(settings, given)
+    used = {key: getattr(rules, rule) for key, rule in GROUP_KEYS.items() if key in given}
+    return {key: value for key, value in used.items() if given[key].strip() != str(value)}
 
 
 def _bounded(given: str | None, default: int, lowest: int, highest: int) -> int:

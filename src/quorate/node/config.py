@@ -24,7 +24,13 @@ from quorate.controller.settings import ControllerSettings
 from quorate.net.budget import Budget
 from quorate.net.limits import Limits
 from quorate.net.tls_keys import TLS_KEYS
-from quorate.node.config_groups import GROUP_SETTINGS, check_groups, group_settings, is_not_built
+from quorate.node.config_groups import (
+    GROUP_SETTINGS,
+    check_groups,
+    group_bounds,
+    group_settings,
+    is_not_built,
+)
 from quorate.node.config_values import (
     INT_MAX,
     ConfigError,
@@ -285,6 +291,7 @@ class NodeConfig:
             num_partitions=self["num.partitions"],
             delete_topic_enable=self["delete.topic.enable"],
             topic_defaults=self.topic_defaults,
+            group_bounds=group_bounds(self),
             properties=self.properties,
             has_authorizer=bool(self["authorizer.class.name"]),
             delegation_token_secret=self["delegation.token.secret.key"].encode(),

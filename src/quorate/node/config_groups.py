@@ -5,8 +5,10 @@ The ranges are Kafka's. Where Kafka takes negative numbers that mean no more tha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from quorate.controller.settings import GROUP_BOUNDS, Bounds, bound_keys
 from quorate.coordinator.assignors import ASSIGNORS
 from quorate.coordinator.settings import KEYS, GroupSettings
 from quorate.node.config_values import (
@@ -22,7 +24,7 @@ from quorate.node.config_values import (
 if TYPE_CHECKING:
     from quorate.node.config import NodeConfig
 
-__all__ = ["GROUP_SETTINGS", "check_groups", "group_settings", "is_not_built"]
+__all__ = ["GROUP_SETTINGS", "check_groups", "group_bounds", "group_settings", "is_not_built"]
 
 _DEFAULTS: Final = GroupSettings()
 _POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
@@ -81,6 +83,17 @@ def group_settings(config: NodeConfig) -> GroupSettings:
     )
 
 
+def group_bounds(config: NodeConfig) -> Mapping[str, Bounds]:
+    """What the controllers of this node let groups have, by the groups' keys."""
+    return {key: Bounds(*(config[one] for one in _bounding(key))) for key in GROUP_BOUNDS}
+
+
+def _bounding(key: str) -> tuple[str, str, str]:
+    """The file's keys for the lowest, the highest and the usual value of a group's key."""
+    lowest, highest = bound_keys(key)
+    return lowest, highest, f"group.{key}"
+
+
 def is_not_built(key: str) -> bool:
     """Whether a key is of kinds of groups that there are with Kafka, and not here as yet."""
     return key.startswith(_NOT_BUILT)
@@ -89,8 +102,7 @@ def is_not_built(key: str) -> bool:
 def check_groups(config: NodeConfig) -> None:
     """`ConfigError` for what a consumer group has that is out of the bounds that groups have, and for bounds
     that leave no room."""
-    for name in ("heartbeat.interval.ms", "session.timeout.ms", "assignment.interval.ms"):
-        lowest, value, highest = (f"group.consumer.{bound}{name}" for bound in ("min.", "", "max."))
+    for lowest, highest, value in map(_bounding, GROUP_BOUNDS):
         _check_order(config, highest, "at least", lowest, config[highest] >= config[lowest])
         _check_order(config, value, "at least", lowest, config[value] >= config[lowest])
         _check_order(config, value, "at most", highest, config[value] <= config[highest])
