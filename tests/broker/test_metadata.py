@@ -486,6 +486,32 @@ def test_a_controller_that_says_no_is_asked_again_next_time(cluster, outcome):
     on_demand(cluster, scenario)
 
 
+def test_the_log_says_once_why_a_topic_cannot_be_made(cluster, caplog):
+    async def scenario(asked, forwarder):
+        async def lines(outcome):
+            caplog.clear()
+            forwarder.outcome = outcome
+            for _ in range(3):
+                asked.metadata("new")
+                await idle()
+            return [one.message for one in caplog.records if one.levelname == "WARNING"]
+
+        refusal = "topic not created topic=new error="
+        assert await lines(ErrorCode.INVALID_REPLICATION_FACTOR) == [
+            f"{refusal}INVALID_REPLICATION_FACTOR reason=because"
+        ]
+        assert await lines(ErrorCode.POLICY_VIOLATION) == [f"{refusal}POLICY_VIOLATION reason=because"]
+        assert await lines(ErrorCode.POLICY_VIOLATION) == []
+        assert await lines(ErrorCode.TOPIC_ALREADY_EXISTS) == []
+        assert len(await lines(ErrorCode.POLICY_VIOLATION)) == 1
+        forwarder.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads")
+        assert await lines(ErrorCode.NONE) == [
+            "topics not created topics=new reason=REQUEST_TIMED_OUT: nobody leads"
+        ]
+
+    on_demand(cluster, scenario)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_before_version_4_every_client_wants_topics_to_be_created(cluster, version):
     async def scenario(asked, forwarder):
@@ -537,12 +563,18 @@ def test_internal_topics_have_settings_of_their_own(cluster):
         configs = {one.name: one.value for one in topic.configs}
         assert (topic.num_partitions, topic.replication_factor) == (50, 3)
         assert configs["cleanup.policy"] == "compact"
-        few = replace(asked.broker.settings, offsets_topic_partitions=2, offsets_topic_replication_factor=1)
+        few = replace(
+            asked.broker.settings,
+            offsets_topic_partitions=2,
+            offsets_topic_replication_factor=1,
+            offsets_topic_segment_bytes=2 << 20,
+        )
         small = TopicCreation(few, forwarder)
         small.begin(["__consumer_offsets"], ANN)
         await idle()
         (topic,) = forwarder.asked[1][0].topics
         assert (topic.num_partitions, topic.replication_factor) == (2, 1)
+        assert {one.name: one.value for one in topic.configs}["segment.bytes"] == str(2 << 20)
         await small.close()
 
     on_demand(cluster, scenario)

@@ -1,7 +1,8 @@
 """Topics that come into being because somebody asked for them.
 
 The asker is told at once that the topic is not there, and asks again; meanwhile the active controller makes
-it, in the asker's name. A name is on its way once, however many ask for it.
+it, in the asker's name. A name is on its way once, however many ask for it. For a topic that cannot be made
+clients ask several times per second: the log says why when that begins, and when the reason is another one.
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ class TopicCreation:
         self._forwarder = forwarder
         self._internal = _internal_topics(settings)
         self._names: set[str] = set()  # on their way
+        self._refused: dict[str, str] = {}  # why, as the log says, for those that could not be made last time
         self._tasks: set[asyncio.Task[None]] = set()
         self._logger = logging.getLogger(f"quorate.broker.{settings.broker_id}")
 
@@ -112,7 +114,9 @@ class TopicCreation:
             for one in response.topics:
                 self._report(one)
         except ApiError as error:
-            self._logger.warning("topics not created topics=%s reason=%s", ",".join(names), error)
+            fresh = [name for name in names if self._is_news(name, str(error))]
+            if fresh:
+                self._logger.warning("topics not created topics=%s reason=%s", ",".join(fresh), error)
         finally:
             self._names.difference_update(names)
 
@@ -137,11 +141,23 @@ class TopicCreation:
         return ours[-1] if theirs is None else min(ours[-1], theirs.stop - 1)
 
     def _report(self, result: CreateTopicsResponse.CreatableTopicResult) -> None:
-        if result.error_code == ErrorCode.NONE:
-            self._logger.info("topic created on demand topic=%s", result.name)
-        elif result.error_code != ErrorCode.TOPIC_ALREADY_EXISTS:
-            code = result.error_code
-            known = ErrorCode(code).name if code in ErrorCode.__members__.values() else f"error {code}"
+        name, code = result.name, result.error_code
+        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self._refused.pop(name, None)
+            if code == ErrorCode.NONE:
+                self._logger.info("topic created on demand topic=%s", name)
+            return
+        known = ErrorCode(code).name if code in ErrorCode.__members__.values() else f"error {code}"
+        if self._is_news(name, f"{known} {result.error_message}"):
             self._logger.warning(
-                "topic not created topic=%s error=%s reason=%s", result.name, known, result.error_message
+                "topic not created topic=%s error=%s reason=%s", name, known, result.error_message
             )
+
+    def _is_news(self, name: str, reason: str) -> bool:
+        """Whether the log has not said this of a topic yet, or not as the last thing."""
+        if self._refused.get(name) == reason:
+            return False
+        if len(self._refused) >= NAMES_MAX:
+            self._refused.clear()
+        self._refused[name] = reason
+        return True
