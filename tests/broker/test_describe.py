@@ -40,6 +40,7 @@ FILE = {
     "log.dirs": "/data",
     "log.retention.hours": "24",
     "num.partitions": "4",
+    "group.consumer.session.timeout.ms": "47000",
     "message.max.bytes": "2000000",
     "delegation.token.secret.key": "secret",
     "ssl.key.password": "secret",
@@ -244,6 +245,18 @@ def test_groups_and_client_metrics(known):
     assert (entry.value, entry.config_source) == ("50000", OF_GROUP)
     entry = known.entry(CLIENT_METRICS, "m", "interval.ms")
     assert (entry.value, entry.config_source) == ("1000", METRICS)
+
+
+def test_what_the_file_says_of_groups_counts_before_the_default(known):
+    key, of_file = "consumer.session.timeout.ms", "group.consumer.session.timeout.ms"
+    entry = known.entry(GROUP, "g", key)
+    assert (entry.value, entry.config_source) == ("47000", STATIC)
+    known.set(GROUP, "g", key, "50000")
+    assert given(known.entry(GROUP, "g", key)) == [
+        (key, "50000", OF_GROUP),
+        (of_file, "47000", STATIC),
+        (of_file, "45000", DEFAULT),
+    ]
 
 
 @pytest.mark.parametrize(("kind", "name"), [(99, "x"), (GROUP, ""), (CLIENT_METRICS, "")])

@@ -205,7 +205,10 @@ def _group_entries(
     for name, definition in GROUP_CONFIGS.items():
         synonym = group_synonym(name)
         found = [Found(name, own[name], DYNAMIC_GROUP)] if name in own else []
-        found += _of_node(image, settings, (synonym,) if synonym else ())
+        if synonym is not None:
+            found += _of_node(image, settings, (synonym,))
+            if synonym in settings.properties:
+                found.append(Found(synonym, settings.properties[synonym].strip(), STATIC_BROKER))
         found.append(Found(synonym or name, definition.default, DEFAULT))
         yield Entry(name, found[0].value, found, definition, config_documentation.GROUPS[name])
 
