@@ -15,6 +15,7 @@ from quorate.net.routes import RequestContext
 from quorate.net.shortcuts import Said
 from quorate.protocol.api.groups import ConsumerGroupHeartbeatRequest, OffsetCommitRequest
 from quorate.protocol.batch import batches, records
+from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.frame import decode_request, decode_response, encode_request, encode_response
 from quorate.storage.errors import StorageError
@@ -352,6 +353,31 @@ async def test_any_bytes_are_taken_as_the_long_way_would(tmp_path, seed):
         heard.append((answers, logged(serving)))
         await serving.close()
     assert heard[0] == heard[1]
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@in_loop
+async def test_what_is_written_is_compressed_if_that_is_set(tmp_path, codec):
+    found = []
+    for name in ("short", "long"):
+        serving = Coordinating(tmp_path / name)
+        serving.groups.shards.codec = codec
+        await serving.begin_to_coordinate()
+        connection = Connection(serving)
+        ask = connection.ask if name == "short" else connection.ask_the_long_way
+        for offset in range(3):
+            assert codes(
+                await ask(commit(("orders", 0, offset), ("orders", 1, offset), metadata="m" * 99))
+            ) == [0, 0]
+        assert connection.shortened == (2 if name == "short" else 0)
+        log = serving.partition(OFFSETS_TOPIC, serving.groups.partition_of("g")).log
+        assert {one.codec for one in batches(log.read(0, 1 << 20))} == {codec}
+        found.append(
+            (logged(serving), serving.groups.of("g").shard.committed_offsets.get("g", "orders", 1).offset)
+        )
+        await serving.close()
+    assert found[0] == found[1]
+    assert found[0][1] == 2
 
 
 @in_loop

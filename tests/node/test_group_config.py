@@ -169,7 +169,6 @@ def test_nobody_does_without_the_classic_protocol(protocols):
         ("group_coordinator_threads", "4", "0"),
         ("offsets_commit_required_acks", "-1", "-2"),
         ("offsets_load_buffer_size", "5242880", "0"),
-        ("offsets_topic_compression_codec", "1", "5"),
     ],
 )
 def test_keys_that_change_nothing_here_are_known_and_checked(key, value, wrong):

@@ -36,6 +36,7 @@ from quorate.coordinator.effects import Answer, Effects, Moment, Producer, Ticke
 from quorate.metadata.event import Event
 from quorate.net.eventual import Eventual
 from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, ControlType
+from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.message import Message, Response
 from quorate.storage.errors import AppendError, StorageError
@@ -91,6 +92,7 @@ class Coordinators(Generic[S]):
         moment: Callable[[], Moment],
         *,
         commit_timeout_ms: float,
+        codec: Codec = Codec.NONE,
         offline: Callable[[Partition, StorageError], None],
         saw: Callable[[Sequence[Event]], None],
         logger: logging.Logger,
@@ -100,6 +102,7 @@ class Coordinators(Generic[S]):
         self._make = make
         self.moment = moment
         self.commit_timeout_ms = commit_timeout_ms
+        self.codec = codec
         self.offline = offline
         self.saw = saw
         self.logger = logger
@@ -319,6 +322,7 @@ class Hosted(Generic[S]):
         if (
             self._batch is not None
             or self._held
+            or host.codec
             or leading.followers
             or leading.high_watermark < self._applied_end_offset
         ):
@@ -525,7 +529,7 @@ class Hosted(Generic[S]):
         assert batch is not None
         deadline_ms = batch.moment.now_ms + self._host.commit_timeout_ms
         offset, has_producer = self.partition.log.end_offset, batch.producer is not None
-        built = batch.build(offset, self.epoch)
+        built = batch.build(offset, self.epoch, self._host.codec)
         self._held.append(Held(offset + batch.count - 1, deadline_ms, batch.steps))
         if self._append(built, offset, batch.count, batch.moment, has_producer=has_producer):
             self._arm()

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from quorate.coordinator.effects import Answer, LogRecord, Moment, Producer, Written
 from quorate.coordinator.log_format import encode
 from quorate.protocol.batch import HEADER_BYTES, NO_PRODUCER_ID, build_encoded
+from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Response
 from quorate.protocol.record import encode_plain_record
@@ -113,7 +114,7 @@ class OpenBatch:
         self.count += count
         self.steps.append(step)
 
-    def build(self, offset: int, leader_epoch: int) -> bytearray:
+    def build(self, offset: int, leader_epoch: int, codec: Codec) -> bytearray:
         """The batch, as it is appended at that place."""
         producer = self.producer or _NOBODY
         return build_encoded(
@@ -122,6 +123,7 @@ class OpenBatch:
             base_offset=offset,
             leader_epoch=leader_epoch,
             timestamp=self.moment.wall_ms,
+            codec=codec,
             producer_id=producer.id,
             producer_epoch=producer.epoch,
             is_transactional=self.producer is not None,

@@ -40,6 +40,7 @@ class Groups:
             self._make_shard,
             self._now,
             commit_timeout_ms=settings.offsets_commit_timeout_ms,
+            codec=settings.offsets_codec,
             offline=broker.replicas.offline,
             saw=saw,
             logger=self._logger,

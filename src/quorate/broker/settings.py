@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import field
 
 from quorate.coordinator.settings import GroupSettings
+from quorate.protocol.compression import Codec
 from quorate.values import dataclass
 
 __all__ = ["BrokerSettings"]
@@ -37,3 +38,4 @@ class BrokerSettings:
     offsets_topic_replication_factor: int = 3
     offsets_topic_segment_bytes: int = 100 << 20
     offsets_commit_timeout_ms: int = 5_000
+    offsets_codec: Codec = Codec.NONE

@@ -187,8 +187,8 @@ _BROKERS: Final[Mapping[str, str]] = {
     "offsets.retention.check.interval.ms": "How often offsets are looked through for those that nobody"
     " needs.",
     "offsets.retention.minutes": "How long the offsets of a group without members are kept.",
-    "offsets.topic.compression.codec": "The codec of all that the group coordinator writes, 0 to 4 for none,"
-    " gzip, snappy, lz4 and zstd; here nothing of it is compressed, whatever stands there.",
+    "offsets.topic.compression.codec": "The codec of all that the group coordinator writes: 0 to 4 for none,"
+    " gzip, snappy, lz4 and zstd.",
     "offsets.topic.num.partitions": "Partitions of the topic of committed offsets.",
     "offsets.topic.replication.factor": "Replicas of the topic of committed offsets.",
     "offsets.topic.segment.bytes": "The size of a segment file of the topic of committed offsets.",

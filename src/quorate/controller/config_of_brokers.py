@@ -76,7 +76,6 @@ _WITHOUT_EFFECT: Final = frozenset(
         "num.replica.fetchers",
         "offsets.commit.required.acks",
         "offsets.load.buffer.size",
-        "offsets.topic.compression.codec",
         "remote.fetch.max.wait.ms",
         "remote.list.offsets.request.timeout.ms",
         "remote.log.index.file.cache.total.size.bytes",

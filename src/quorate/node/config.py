@@ -56,6 +56,7 @@ from quorate.node.config_values import (
 )
 from quorate.node.config_zookeeper import check_zookeeper
 from quorate.node.logs import FORMATS, LEVELS
+from quorate.protocol.compression import Codec
 from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
 from quorate.values import dataclass
@@ -152,6 +153,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "offsets.topic.replication.factor": between(1, 64, 3),
     "offsets.topic.segment.bytes": between(1, INT_MAX, 100 << 20),
     "offsets.commit.timeout.ms": between(1, INT_MAX, 5000),
+    "offsets.topic.compression.codec": between(0, 4, 0),
     "quorate.produce.validation": Setting(read_validation, "records or header", "records"),
     "quorate.events.publish": boolean(True),
     "quorate.events.settle.ms": ms(30_000),
@@ -324,6 +326,7 @@ class NodeConfig:
             offsets_topic_replication_factor=self["offsets.topic.replication.factor"],
             offsets_topic_segment_bytes=self["offsets.topic.segment.bytes"],
             offsets_commit_timeout_ms=self["offsets.commit.timeout.ms"],
+            offsets_codec=Codec(self["offsets.topic.compression.codec"]),
         )
 
     @property
