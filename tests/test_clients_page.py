@@ -6,6 +6,7 @@ from pathlib import Path
 from apache_oracle import PINNED
 from apache_tools import CLASSES
 from group_members import KINDS
+from test_kafka_python_suite import COUNT, EXCEPTIONS, WHOLE_EXCEPTIONS
 
 TESTS = Path(__file__).parent
 PAGE = (TESTS.parent / "docs" / "clients.md").read_text()
@@ -45,8 +46,14 @@ def test_every_client_names_tests_that_exist() -> None:
 
 def test_the_tools_are_those_that_are_run() -> None:
     ours = {SCRIPTS.get(name, name.replace("_", "-")) for name in CLASSES.keys() - WITHOUT_SCRIPT}
-    stated = re.findall(r"kafka-[a-z-]+[a-z]", PAGE.partition("these were run:")[2].partition("\n\n## ")[0])
+    stated = re.findall(r"kafka-[a-z-]+[a-z]", PAGE.partition("these were run:\n\n")[2].partition("\n\n")[0])
     assert sorted(stated) == sorted({f"kafka-{one}" for one in ours} | IN_A_MACHINE_OF_ITS_OWN)
+
+
+def test_of_the_suite_of_kafka_python_is_left_out_what_is_said_to_be() -> None:
+    modules = {f"test_{one}_integration.py": why for one, why in WHOLE_EXCEPTIONS.items()}
+    assert {left_out.strip("`"): why for left_out, why in rows_after("left out")} == modules | EXCEPTIONS
+    assert f"{COUNT} of them" in PAGE
 
 
 def test_the_members_of_groups_are_those_that_take_part() -> None:

@@ -1,11 +1,13 @@
 """kafka-python's own integration tests, from its source distribution, which is kept where built things are.
 
 The distribution lacks two modules that the tests import: an empty `test` package, and the services that they
-would start if they were not pointed at a broker that runs already.
+would start if they were not pointed at a broker that runs already. The tests of TLS cannot be pointed at one:
+they ask for a broker of their own. So what they ask is answered with the listener of one that runs.
 """
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -40,9 +42,36 @@ class SpawnedService:
     def __init__(self, *_arguments, **_options):
         raise RuntimeError("the broker runs already")
 '''
+TLS = '''
+import os
+
+from test.integration.fixtures import KafkaFixture
+
+_instance = KafkaFixture.instance
 
 
-def run_suite(port: int, modules: Sequence[str], without: Collection[str], work: Path) -> "Ran":
+def instance(broker_id, **options):
+    """Who asks for a broker with TLS gets the one that runs, and the authority that has signed for it."""
+    if options.get("transport") != "SSL":
+        return _instance(broker_id, **options)
+    broker = _instance(broker_id, **options, port=int(os.environ["TLS_PORT"]), external=True)
+    broker.ssl_dir = os.environ["TLS_AUTHORITY"]
+    return broker
+
+
+KafkaFixture.instance = instance
+'''
+
+
+class Doors(NamedTuple):
+    """Where a broker on this machine listens, and the certificate of who has signed its own."""
+
+    port: int
+    tls_port: int
+    authority: Path
+
+
+def run_suite(doors: Doors, modules: Sequence[str], without: Collection[str], work: Path) -> "Ran":
     """Runs its modules, without some tests, against a broker on this machine.
 
     The client has a race: if a consumer subscribes while the answer to its first question for metadata is
@@ -50,11 +79,16 @@ def run_suite(port: int, modules: Sequence[str], without: Collection[str], work:
     heard of for five minutes. So a few tests that failed are run once more, by themselves.
     """
     suite = _suite()
-    version = _version_of(port)
+    version = _version_of(doors.port)
     (suite / "servers" / version / "kafka-bin").mkdir(parents=True, exist_ok=True)
     files = [f"test/integration/test_{one}_integration.py" for one in modules]
     left_out = [f"--deselect={file}::{one}" for file in files for one in without]
-    environment = os.environ | {"KAFKA_VERSION": version, "KAFKA_URI": f"kafka://127.0.0.1:{port}"}
+    environment = os.environ | {
+        "KAFKA_VERSION": version,
+        "KAFKA_URI": f"kafka://127.0.0.1:{doors.port}",
+        "TLS_PORT": str(doors.tls_port),
+        "TLS_AUTHORITY": str(_authority(doors.authority, work)),
+    }
 
     def run_tests(*tests: str) -> dict[str, str]:
         """What each came to, by its id."""
@@ -82,6 +116,13 @@ def run_suite(port: int, modules: Sequence[str], without: Collection[str], work:
     return Ran({one.partition("::")[2]: outcome for one, outcome in outcomes.items()}, again)
 
 
+def all_modules() -> set[str]:
+    """What `run_suite` may be asked for."""
+    ends = "test_", "_integration.py"
+    files = (_suite() / "test" / "integration").glob("*".join(ends))
+    return {one.name.removeprefix(ends[0]).removesuffix(ends[1]) for one in files}
+
+
 class Ran(NamedTuple):
     """The tests of the suite: passed, skipped or failed, by their names and parameters."""
 
@@ -93,6 +134,14 @@ def _outcome(case: ElementTree.Element) -> tuple[str, str]:
     kinds = {one.tag for one in case}
     outcome = "skipped" if "skipped" in kinds else "failed" if kinds & {"failure", "error"} else "passed"
     return f"{str(case.get('classname')).replace('.', '/')}.py::{case.get('name')}", outcome
+
+
+def _authority(certificate: Path, work: Path) -> Path:
+    """A directory with the certificate under the name that the tests have for it."""
+    directory = work / "authority"
+    directory.mkdir()
+    shutil.copy(certificate, directory / "ca-cert")
+    return directory
 
 
 def _version_of(port: int) -> str:
@@ -121,4 +170,5 @@ def _prepare(directory: Path) -> None:
     (suite,) = [one for one in directory.glob("kafka_python-*") if one.is_dir()]
     (suite / "test" / "__init__.py").touch()
     (suite / "test" / "service.py").write_text(SERVICE)
+    (suite / "test" / "conftest.py").write_text(TLS)
     archive.unlink()
