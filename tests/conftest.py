@@ -52,6 +52,7 @@ SLOW_FILES = (
     "test_apache_quorum.py",
     "test_apache_zookeeper.py",
     "test_group_failures.py",
+    "test_group_failures_of_others.py",
     "test_broker_failures.py",
     "test_clients.py",
     "test_failing_disks.py",

@@ -5,6 +5,7 @@
         until("each has a half", lambda: len(first.owned) == len(second.owned) == 2)
 
 A member reads and commits until it is closed; what it has read and what it owns can be looked at meanwhile.
+Settings are those of the client, written with underscores, and go before what is set here.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any, Protocol
 
 import kafka
 from aiokafka import AIOKafkaConsumer
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor as AioRange
+from aiokafka.errors import KafkaError as AioKafkaError
 from confluent_kafka import Consumer, KafkaError, KafkaException
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -43,6 +46,13 @@ class Kind(Protocol):
     def read(self) -> list[bytes | None]: ...
     def owned(self) -> set[Place]: ...
     def close(self) -> None: ...
+
+
+class Committing(Kind, Protocol):
+    """One that can be told to wait until how far it has read is committed."""
+
+    def commit(self) -> dict[Place, int]:
+        """What the coordinator has acknowledged. `COMMIT_ERRORS` if it has not."""
 
 
 class Member:
@@ -140,10 +150,10 @@ class Librdkafka:
             "topic.metadata.refresh.interval.ms": 1000,
             "reconnect.backoff.max.ms": 300,
             "log_level": 2,
-            **self._settings,
         }
-        if settings.get("group.protocol") != "consumer":
+        if self._settings.get("group.protocol") != "consumer":
             settings |= {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": HEARTBEAT_MS}
+        settings |= self._settings
         self._consumer = Consumer(settings)
         self._consumer.subscribe([topic])
 
@@ -159,6 +169,15 @@ class Librdkafka:
 
     def owned(self) -> set[Place]:
         return {(one.topic, one.partition) for one in self._consumer.assignment()}
+
+    def commit(self) -> dict[Place, int]:
+        try:
+            found = self._consumer.commit(asynchronous=False)
+        except KafkaException as error:
+            if error.args[0].code() == KafkaError._NO_OFFSET:  # nothing is new
+                return {}
+            raise
+        return {(one.topic, one.partition): one.offset for one in found or () if one.error is None}
 
     def close(self) -> None:
         self._consumer.close()
@@ -192,6 +211,12 @@ class KafkaPython:
     def owned(self) -> set[Place]:
         return {(one.topic, one.partition) for one in self._consumer.assignment()}
 
+    def commit(self) -> dict[Place, int]:
+        places = {at: self._consumer.position(at) for at in self._consumer.assignment()}
+        if places:
+            self._consumer.commit({at: kafka.OffsetAndMetadata(one, "", -1) for at, one in places.items()})
+        return {(at.topic, at.partition): one for at, one in places.items()}
+
     def close(self) -> None:
         self._consumer.close()
 
@@ -199,20 +224,24 @@ class KafkaPython:
 class AioKafka:
     """aiokafka, on a loop of its own."""
 
+    def __init__(self, **settings: Any) -> None:
+        self._settings = settings
+
     def open(self, servers: str, group: str, topic: str) -> None:
         self._runner = asyncio.Runner()
 
         async def start() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(
-                topic,
-                bootstrap_servers=servers,
-                group_id=group,
-                auto_offset_reset="earliest",
-                auto_commit_interval_ms=100,
-                session_timeout_ms=SESSION_MS,
-                heartbeat_interval_ms=HEARTBEAT_MS,
-                partition_assignment_strategy=(AioRange,),
-            )
+            settings = {
+                "bootstrap_servers": servers,
+                "group_id": group,
+                "auto_offset_reset": "earliest",
+                "auto_commit_interval_ms": 100,
+                "session_timeout_ms": SESSION_MS,
+                "heartbeat_interval_ms": HEARTBEAT_MS,
+                "partition_assignment_strategy": (AioRange,),
+                **self._settings,
+            }
+            consumer = AIOKafkaConsumer(topic, **settings)
             await consumer.start()
             return consumer
 
@@ -224,6 +253,15 @@ class AioKafka:
 
     def owned(self) -> set[Place]:
         return {(one.topic, one.partition) for one in self._consumer.assignment()}
+
+    def commit(self) -> dict[Place, int]:
+        async def commit() -> dict[Place, int]:
+            places = {at: await self._consumer.position(at) for at in self._consumer.assignment()}
+            if places:
+                await self._consumer.commit(places)
+            return {(at.topic, at.partition): one for at, one in places.items()}
+
+        return self._runner.run(commit())
 
     def close(self) -> None:
         self._runner.run(self._consumer.stop())
@@ -273,12 +311,16 @@ class Ours:
         self._runner.close()
 
 
-KINDS: dict[str, Callable[[], Kind]] = {
-    "librdkafka, range": lambda: Librdkafka(partition_assignment_strategy="range"),
-    "librdkafka, cooperative-sticky": lambda: Librdkafka(partition_assignment_strategy="cooperative-sticky"),
-    "librdkafka, consumer": lambda: Librdkafka(group_protocol="consumer"),
+COMMIT_ERRORS = (KafkaException, kafka.errors.KafkaError, AioKafkaError)
+COMMITTING: dict[str, Callable[..., Committing]] = {
+    "librdkafka, range": partial(Librdkafka, partition_assignment_strategy="range"),
+    "librdkafka, cooperative-sticky": partial(Librdkafka, partition_assignment_strategy="cooperative-sticky"),
+    "librdkafka, consumer": partial(Librdkafka, group_protocol="consumer"),
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,
+}
+KINDS: dict[str, Callable[[], Kind]] = {
+    **COMMITTING,
     "quorate, classic": Ours,
     "quorate, consumer": lambda: Ours(GroupProtocol.CONSUMER),
 }

@@ -1,8 +1,10 @@
 """Members of groups as processes: started, stopped, killed, and read.
 
-with Members(cluster, "readers", "orders") as members:
+with Members(cluster, "readers", "orders", kind="classic") as members:
     members.start("a")
     members.wait("a has all", lambda: members["a"].owned == {0, 1})
+
+`kind` is how they take part: a protocol, or what another program has for it.
 """
 
 import signal
@@ -57,6 +59,15 @@ class MemberProcess:
     def seen(self) -> list[int]:
         return [int(words[1]) for words in self.lines if words[0] == "got"]
 
+    @property
+    def acknowledged(self) -> dict[int, int]:
+        """The newest offset of each partition of which it knows that it is committed."""
+        found: dict[int, int] = {}
+        for words in self.lines:
+            if words[0] == "committed":
+                found |= {int(at): int(offset) for at, _, offset in (one.partition(":") for one in words[1:])}
+        return found
+
 
 def _numbers(text: str) -> frozenset[int]:
     return frozenset() if text == "-" else frozenset(map(int, text.split(",")))
@@ -66,11 +77,18 @@ class Members:
     """The members of one group, by names. Leaving the block ends them."""
 
     def __init__(
-        self, cluster: BrokerProcesses, group: str, topic: str, *, protocol: str, session_ms: int = 6000
+        self,
+        cluster: BrokerProcesses,
+        group: str,
+        topic: str,
+        *,
+        kind: str,
+        session_ms: int = 6000,
+        program: Path = PROGRAM,
     ) -> None:
         self._cluster = cluster
         self.group = group
-        self._words = [cluster.bootstrap, group, topic, protocol, str(session_ms)]
+        self._words = [str(program), cluster.bootstrap, group, topic, kind, str(session_ms)]
         self._alive: dict[str, MemberProcess] = {}
         self.lives: list[MemberProcess] = []
 
@@ -89,7 +107,7 @@ class Members:
         path = self._cluster.root / f"member-{self.group}-{name}-{len(self.lives)}.txt"
         with path.open("wb") as output, path.with_suffix(".log").open("wb") as log:
             process = subprocess.Popen(
-                [sys.executable, str(PROGRAM), *self._words, *instance],
+                [sys.executable, *self._words, *instance],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=log,

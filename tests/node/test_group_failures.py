@@ -118,7 +118,7 @@ def test_a_group_moves_with_its_members_when_its_coordinator_is_killed(
     topic = group = f"moved-{protocol}"
     cluster.create_topic(topic, *[ALL, ALL[1:] + ALL[:1]], min_insync_replicas=2)
     with (
-        Members(cluster, group, topic, protocol=protocol, session_ms=30_000) as members,
+        Members(cluster, group, topic, kind=protocol, session_ms=30_000) as members,
         Load(cluster, topic, partitions=2) as load,
     ):
         members.start("a")
@@ -157,7 +157,7 @@ def test_static_members_are_restarted_and_nothing_is_rebalanced(
 ) -> None:
     topic = group = f"static-{protocol}"
     cluster.create_topic(topic, *[ALL] * 3)
-    with Members(cluster, group, topic, protocol=protocol, session_ms=30_000) as members:
+    with Members(cluster, group, topic, kind=protocol, session_ms=30_000) as members:
         for name in "abc":
             members.start(name, name)
         members.wait("each has one", lambda: members.share(3))
@@ -186,7 +186,7 @@ def test_a_member_that_is_stopped_loses_its_partitions_and_is_told(
 ) -> None:
     topic = group = f"stopped-{protocol}"
     cluster.create_topic(topic, *[ALL] * 2)
-    with Members(cluster, group, topic, protocol=protocol, session_ms=3000) as members:
+    with Members(cluster, group, topic, kind=protocol, session_ms=3000) as members:
         members.start("a")
         members.start("b")
         members.wait("each has one", lambda: members.share(2))
@@ -211,7 +211,7 @@ def test_brokers_are_rolled_under_a_group_and_every_record_is_read(
 ) -> None:
     topic = group = f"rolled-{protocol}"
     cluster.create_topic(topic, *[ALL, ALL[1:] + ALL[:1], ALL[2:] + ALL[:2]], min_insync_replicas=2)
-    with Members(cluster, group, topic, protocol=protocol, session_ms=10_000) as members:
+    with Members(cluster, group, topic, kind=protocol, session_ms=10_000) as members:
         with Load(cluster, topic, partitions=3) as load:
             members.start("a")
             members.start("b")
