@@ -297,6 +297,28 @@ async def test_a_group_lives(serving):
     assert (await serving.ask(ListGroupsRequest(), 5)).groups == []
 
 
+@in_loop
+async def test_how_often_groups_are_assigned_anew_is_set_while_they_are_coordinated(serving):
+    await serving.begin_to_coordinate()
+
+    async def comes(member_id):
+        request = ConsumerGroupHeartbeatRequest(
+            group_id="n",
+            member_id=member_id,
+            member_epoch=0,
+            rebalance_timeout_ms=1000,
+            subscribed_topic_names=["orders"],
+            topic_partitions=[],
+        )
+        await serving.ask(request, 1)
+        (group,) = serving.groups.of("n").shard.consumer_groups
+        return group.state.epoch - group.state.target_epoch
+
+    assert [await comes("a"), await comes("b")] == [0, 1]
+    serving.groups.set_assignment_interval(0)
+    assert await comes("c") == 0
+
+
 async def known_heartbeats(serving):
     """Of a classic member and of one of the consumer protocol: whether each is still taken as it was."""
     joined = await serving.joined()

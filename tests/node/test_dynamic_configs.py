@@ -8,8 +8,10 @@ import pytest
 
 from broker.serving import in_loop
 from node.one_node import OneNode
+from quorate.broker.groups import ASSIGNMENT_INTERVAL
 from quorate.client.admin import Admin, NewTopic, Resource, ResourceKind
 from quorate.client.cluster import ANY, Cluster
+from quorate.client.group_admin import Groups
 from quorate.client.producer import Producer
 from quorate.protocol.api.admin import ListConfigResourcesRequest, ListConfigResourcesResponse
 from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse
@@ -94,6 +96,26 @@ async def test_how_many_may_connect_changes_at_once(tmp_path: Path):
         await admin.alter_configs(ME, delete=["max.connections.per.ip"])
         await node.until(lambda: server.limits.connections_per_address_max == 2**31 - 1)
         assert await is_let_in()
+
+
+@in_loop
+async def test_how_often_groups_are_assigned_anew_changes_at_once(tmp_path: Path):
+    copies = {"offsets_topic_replication_factor": "1"}
+    async with OneNode(tmp_path, **copies) as node, Cluster(node.bootstrap) as cluster:
+        groups = node.node.broker.parts.groups
+        with pytest.raises(ApiError):
+            await Groups(cluster).describe("nobody")  # whose coordinator is looked for
+        await node.until(groups.shards.all_active)
+
+        def intervals() -> set[int]:
+            return {one.shard.settings.group_consumer_assignment_interval_ms for one in groups.shards}
+
+        assert intervals() == {1000}
+        admin = Admin(cluster)
+        await admin.alter_configs(ME, put={ASSIGNMENT_INTERVAL: "7"})
+        await node.until(lambda: intervals() == {7})
+        await admin.alter_configs(ME, delete=[ASSIGNMENT_INTERVAL])
+        await node.until(lambda: intervals() == {1000})
 
 
 @in_loop

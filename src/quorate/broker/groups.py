@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final
 from uuid import UUID
@@ -21,9 +22,10 @@ from quorate.metadata.event import Event
 from quorate.metadata.image import GROUP, ClusterImage
 from quorate.metadata.touched import Touched
 
-__all__ = ["OFFSETS_TOPIC", "Groups"]
+__all__ = ["ASSIGNMENT_INTERVAL", "OFFSETS_TOPIC", "Groups"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
+ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
 _HASHES_MAX: Final = 100_000
 
 
@@ -34,6 +36,7 @@ class Groups:
         """`saw` is told what has happened to groups, and why."""
         settings = broker.settings
         self._broker = broker
+        self._settings = settings.groups
         self._logger = logging.getLogger(f"quorate.groups.{settings.broker_id}")
         self.topics = GroupTopics(broker.image)
         self.shards: Coordinators[GroupShard] = Coordinators(
@@ -62,7 +65,7 @@ class Groups:
     def _make_shard(self, partition: int) -> GroupShard:
         random = self._broker.random
         shard = GroupShard(
-            self._broker.settings.groups, lambda: str(UUID(bytes=random.randbytes(16), version=4)), partition
+            self._settings, lambda: str(UUID(bytes=random.randbytes(16), version=4)), partition
         )
         shard.topics_changed(self.topics, ())
         for kind, name in self._broker.image.configs:
@@ -73,10 +76,16 @@ class Groups:
     def _configure(self, shard: GroupShard, group_id: str) -> None:
         shard.configure(group_id, self._broker.image.configs.get((GROUP, group_id), {}))
 
+    def set_assignment_interval(self, interval_ms: int) -> None:
+        """How often consumer groups are assigned anew at most, but for those that say so themselves."""
+        self._settings = replace(self._settings, group_consumer_assignment_interval_ms=interval_ms)
+        for hosted in self.shards:
+            hosted.shard.settings = self._settings
+
     def _note_corrected(self, group_id: str) -> None:
         """Whoever decided about the configuration of a group may have had other bounds than this broker."""
         given = self._broker.image.configs.get((GROUP, group_id), {})
-        for key, value in corrected(self._broker.settings.groups, given).items():
+        for key, value in corrected(self._settings, given).items():
             self._logger.warning(
                 "config group=%s key=%s value=%s is out of the bounds of this broker: it counts as %d",
                 group_id,

@@ -20,7 +20,7 @@ from quorate.broker.cleaner import Cleaner
 from quorate.broker.control_plane import ControlPlane
 from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.fetcher import Fetchers
-from quorate.broker.groups import Groups
+from quorate.broker.groups import ASSIGNMENT_INTERVAL, Groups
 from quorate.broker.isr_proposals import IsrProposals
 from quorate.broker.listeners import address_of
 from quorate.broker.partition import Partition, Surroundings
@@ -178,6 +178,8 @@ class BrokerParts:
             controller_id=controller_id,
         )
         groups = self.groups = Groups(broker, self._tell_of_groups)
+        self.configs.when_changed(self._set_assignment_interval, ASSIGNMENT_INTERVAL)
+        self._set_assignment_interval()
         replicas.when_led = groups.led
         return broker, proposals, fetchers
 
@@ -288,6 +290,10 @@ class BrokerParts:
     def _limit_connections(self) -> None:
         for server in self.servers:
             server.limits = self._limits()
+
+    def _set_assignment_interval(self) -> None:
+        assert self.groups is not None
+        self.groups.set_assignment_interval(self.configs[ASSIGNMENT_INTERVAL])
 
     def _set_throttles(self) -> None:
         self.leader_throttle.limit = self.configs[LEADER_RATE]
