@@ -190,6 +190,44 @@ async def test_offsets_are_fetched(serving, version):
         assert offsets(await serving.fetch(version=version), key) == {(name, 1): (5, 0)}
 
 
+@pytest.mark.parametrize("version", [1, 2, 7])
+@in_loop
+async def test_what_is_wrong_with_a_group_is_said_of_each_partition_where_there_is_no_other_place(
+    serving, version
+):
+    """Or else a group of which nothing may be told, or is known yet, seems to have committed nothing."""
+
+    async def is_told(code):
+        places = [("orders", 1), ("secret", 0), ("orders", 2)]
+        topics = [_asked(OffsetFetchRequest.Topic, *one) for one in places]
+        found = await serving.ask(OffsetFetchRequest(group_id="g", topics=topics), version)
+        said = [
+            (topic.name, one.partition_index, one.error_code)
+            for topic in found.topics
+            for one in topic.partitions
+        ]
+        if version >= 2:
+            assert (found.error_code, said) == (code, [])
+        else:
+            assert said == [(*one, code) for one in places]
+            assert {one.committed_offset for topic in found.topics for one in topic.partitions} == {-1}
+
+    await is_told(ErrorCode.NOT_COORDINATOR)
+    await serving.begin_to_coordinate(partitions=1)
+    await serving.topic("secret")
+    await serving.commit(("orders", 1, 5))
+    serving.denied.add((DESCRIBE, "secret"))
+    serving.denied.add((DESCRIBE, "g"))
+    await is_told(ErrorCode.GROUP_AUTHORIZATION_FAILED)
+    serving.denied.remove((DESCRIBE, "g"))
+    await serving.assign(OFFSETS_TOPIC, leader=2, leader_epoch=1, replicas=(BROKER_ID, 2))
+    await is_told(ErrorCode.NOT_COORDINATOR)
+    await serving.assign(OFFSETS_TOPIC, leader_epoch=2)
+    assert serving.groups.shards.is_loading
+    await is_told(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+    await serving.loaded()
+
+
 @in_loop
 async def test_a_topic_that_has_no_such_id_has_no_offsets(serving):
     await serving.begin_to_coordinate()

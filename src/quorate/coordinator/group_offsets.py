@@ -169,7 +169,7 @@ class GroupOffsets:
         if is_batch:
             step.answer(ticket, OffsetFetchResponse(groups=groups))
         else:
-            step.answer(ticket, offsets.answer_one_group(groups[0]))
+            step.answer(ticket, offsets.answer_one_group(request, caller.version, groups[0]))
 
     def _fetch(self, group: OffsetFetchRequest.Group, *, require_stable: bool) -> OffsetFetchResponse.Group:
         def is_unstable(topic: str, partition: int) -> bool:

@@ -8,11 +8,12 @@ all. A partition that is refused, because of its metadata, is refused alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar, cast
 
 from quorate.coordinator.committed_offsets import Committed, CommittedOffsets
 from quorate.coordinator.effects import LogRecord, Producer
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
+from quorate.coordinator.refusals import refuse
 from quorate.coordinator.step import Step
 from quorate.protocol.api.groups import (
     OffsetCommitRequest,
@@ -40,6 +41,7 @@ __all__ = [
 
 A_co = TypeVar("A_co", covariant=True)
 
+_GROUP_ERRORS_SINCE: Final = 2
 _NO_RETENTION: Final = -1
 _NOTHING: Final = Committed(-1, -1, "", -1, -1, -1)
 """What is answered where nothing was committed."""
@@ -176,8 +178,13 @@ def fetch_one_group(request: OffsetFetchRequest) -> OffsetFetchRequest.Group:
     return OffsetFetchRequest.Group(group_id=request.group_id, topics=topics)
 
 
-def answer_one_group(group: OffsetFetchResponse.Group) -> OffsetFetchResponse:
-    """The answer to such a request."""
+def answer_one_group(
+    request: OffsetFetchRequest, version: int, group: OffsetFetchResponse.Group
+) -> OffsetFetchResponse:
+    """The answer to such a request. Before v2 what is wrong with the whole group had no place of its own: it
+    is said of every partition that was asked for, or nothing would seem to have been committed."""
+    if version < _GROUP_ERRORS_SINCE and group.error_code != ErrorCode.NONE:
+        return cast("OffsetFetchResponse", refuse(request, version, ErrorCode(group.error_code)))
     answered = OffsetFetchResponse.Topic
     return OffsetFetchResponse(
         error_code=group.error_code,

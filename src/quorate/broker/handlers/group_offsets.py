@@ -110,9 +110,8 @@ class GroupOffsets:
         version = header.request_api_version
         if version < _MANY_GROUPS_SINCE:
             group = fetch_one_group(request)
-            return _then(
-                self._fetch_group(context, version, group, is_stable=request.require_stable), answer_one_group
-            )
+            answer = self._fetch_group(context, version, group, is_stable=request.require_stable)
+            return _then(answer, lambda found: answer_one_group(request, version, found))
         answers = [
             self._fetch_group(context, version, group, is_stable=request.require_stable)
             for group in request.groups
