@@ -5,7 +5,7 @@ from unittest.mock import patch
 
 import pytest
 
-from broker.serving import BROKER_ID, Serving, in_loop, topic_id
+from broker.serving import BROKER_ID, Serving, in_loop, topic_id, turns
 from quorate.broker.groups import OFFSETS_TOPIC, Groups
 from quorate.broker.handlers.group_admin import GroupAdministration
 from quorate.broker.handlers.group_members import GroupMembers
@@ -15,6 +15,7 @@ from quorate.metadata import records as r
 from quorate.metadata.touched import Touched
 from quorate.net.routes import RequestContext
 from quorate.protocol.api.groups import (
+    ConsumerGroupDescribeRequest,
     ConsumerGroupHeartbeatRequest,
     DeleteGroupsRequest,
     DescribeGroupsRequest,
@@ -449,3 +450,96 @@ async def test_offsets_may_be_kept_under_no_name(serving):
     await serving.begin_to_coordinate()
     assert errors(await serving.commit(("orders", 0, 5), group="")) == {("orders", 0): ErrorCode.NONE}
     assert offsets(await serving.fetch(group="")) == {("orders", 0): (5, 0)}
+
+
+def heartbeat(group, epoch=0, *, names=None, regex=None, owned=None):
+    """Of the member `m`. Whoever comes says everything, and has nothing."""
+    return ConsumerGroupHeartbeatRequest(
+        group_id=group,
+        member_id="m",
+        member_epoch=epoch,
+        rebalance_timeout_ms=-1 if epoch else 1000,
+        subscribed_topic_names=names,
+        subscribed_topic_regex=regex,
+        topic_partitions=owned if epoch else [],
+    )
+
+
+async def assigned(serving, group, regex):
+    """The topics that the member of a group has come to have, after all that is waited for."""
+    for _ in range(5):
+        found = await serving.ask(heartbeat(group, regex=regex), 1)
+        assert found.error_code == ErrorCode.NONE
+        serving.now_ms += 1000
+        serving.wall_ms += 1000
+        await turns()
+    return {one.topic_id for one in found.assignment.topic_partitions}
+
+
+async def described(serving, *groups):
+    found = await serving.ask(
+        ConsumerGroupDescribeRequest(group_ids=list(groups), include_authorized_operations=False), 1
+    )
+    return {one.group_id: (one.error_code, len(one.members)) for one in found.groups}
+
+
+@in_loop
+async def test_nobody_subscribes_to_a_topic_that_it_may_not_know_of(serving):
+    await serving.begin_to_coordinate()
+    await serving.topic("secret")
+    serving.denied.add((DESCRIBE, "secret"))
+    denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    both, one = ["orders", "secret"], ["orders"]
+    assert (await serving.ask(heartbeat("n", names=both), 1)).error_code == denied
+    assert await described(serving, "n") == {"n": (ErrorCode.GROUP_ID_NOT_FOUND, 0)}
+    serving.denied.add((READ, "n"))
+    refused = ErrorCode.GROUP_AUTHORIZATION_FAILED
+    assert (await serving.ask(heartbeat("n", names=both), 1)).error_code == refused
+    serving.denied.remove((READ, "n"))
+    epoch = (await serving.ask(heartbeat("n", names=one), 1)).member_epoch
+    assert epoch > 0
+    assert (await serving.ask(heartbeat("n", epoch, names=both), 1)).error_code == denied
+    assert (await serving.ask(heartbeat("n", epoch, names=one), 1)).error_code == ErrorCode.NONE
+
+
+@in_loop
+async def test_a_member_that_names_its_topics_is_asked_for_its_rights_each_time(serving):
+    await serving.begin_to_coordinate()
+    epoch = (await serving.ask(heartbeat("n", names=["orders"]), 1)).member_epoch
+    names, quiet = heartbeat("n", epoch, names=["orders"]), heartbeat("n", epoch)
+    assert await serving.known(names, 1) is None
+    again = await serving.known(quiet, 1)
+    assert again()
+    serving.denied.add((DESCRIBE, "orders"))
+    assert (await serving.ask(names, 1)).error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    assert (await serving.ask(quiet, 1)).error_code == ErrorCode.NONE  # it names nothing
+    assert again()
+
+
+@in_loop
+async def test_an_expression_matches_what_its_member_may_know_of(serving):
+    await serving.begin_to_coordinate()
+    await serving.topic("orders-secret")
+    serving.groups.follow(serving.image, None)
+    serving.denied.add((DESCRIBE, "orders-secret"))
+    found = await serving.ask(heartbeat("n", regex="orders.*"), 1)
+    assert found.error_code == ErrorCode.NONE
+    assert await assigned(serving, "n", "orders.*") == {topic_id("orders")}
+    serving.denied.clear()
+    assert await assigned(serving, "n", "orders.*") == {topic_id("orders")}
+    serving.wall_ms += 600_001  # expressions are looked up again
+    assert await assigned(serving, "n", "orders.*") == {topic_id("orders"), topic_id("orders-secret")}
+
+
+@in_loop
+async def test_a_consumer_group_is_not_shown_with_topics_that_the_asker_may_not_know_of(serving):
+    await serving.begin_to_coordinate()
+    await serving.topic("secret")
+    serving.groups.follow(serving.image, None)
+    await serving.ask(heartbeat("open", names=["orders"]), 1)
+    await serving.ask(heartbeat("closed", names=["orders", "secret"]), 1)
+    seen = (ErrorCode.NONE, 1)
+    assert await described(serving, "open", "closed") == {"open": seen, "closed": seen}
+    serving.denied.add((DESCRIBE, "secret"))
+    hidden = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)
+    assert await described(serving, "open", "closed") == {"open": seen, "closed": hidden}

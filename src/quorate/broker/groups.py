@@ -13,14 +13,15 @@ from uuid import UUID
 from quorate.broker.coordinators import Coordinators, Hosted, State
 from quorate.broker.group_topics import GroupTopics
 from quorate.broker.partition import Partition
-from quorate.broker.serving import Broker
+from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator.consumer_rules import corrected
-from quorate.coordinator.effects import Moment
+from quorate.coordinator.effects import Caller, Moment
 from quorate.coordinator.group_places import place_hash
 from quorate.coordinator.shard import GroupShard
 from quorate.metadata.event import Event
 from quorate.metadata.image import GROUP, ClusterImage
 from quorate.metadata.touched import Touched
+from quorate.net.routes import RequestContext
 
 __all__ = ["ASSIGNMENT_INTERVAL", "OFFSETS_TOPIC", "Groups"]
 
@@ -65,13 +66,21 @@ class Groups:
     def _make_shard(self, partition: int) -> GroupShard:
         random = self._broker.random
         shard = GroupShard(
-            self._settings, lambda: str(UUID(bytes=random.randbytes(16), version=4)), partition
+            self._settings,
+            lambda: str(UUID(bytes=random.randbytes(16), version=4)),
+            partition,
+            self._may_describe,
         )
         shard.topics_changed(self.topics, ())
         for kind, name in self._broker.image.configs:
             if kind == GROUP:
                 self._configure(shard, name)
         return shard
+
+    def _may_describe(self, caller: Caller, topic: str) -> bool:
+        context = caller.asker
+        assert isinstance(context, RequestContext)
+        return self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, topic)
 
     def _configure(self, shard: GroupShard, group_id: str) -> None:
         shard.configure(group_id, self._broker.image.configs.get((GROUP, group_id), {}))

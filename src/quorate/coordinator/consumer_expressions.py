@@ -90,11 +90,13 @@ def resolve(group: ConsumerGroup, around: Surroundings, step: Step) -> None:
     if resolver is None or not state.regex_counts:
         return
     member_id, caller = resolver
-    visible = [name for name in around.topics.names() if around.may_describe(caller, name)]
-    resolved = resolve_expressions(sorted(state.regex_counts), visible)
+    matched = resolve_expressions(sorted(state.regex_counts), around.topics.names())
+    named = frozenset[str]().union(*matched.values())
+    hidden = {name for name in named if not around.may_describe(caller, name)}
     wanted = set(state.name_counts)
     trigger, whose = None, state.members.get(member_id)
-    for expression, topics in resolved.items():
+    for expression, found in matched.items():
+        topics = found - hidden
         known = state.regexes.get(expression)
         if topics != (frozenset() if known is None else known.topics):
             trigger = "a regular expression matches other topics"

@@ -18,7 +18,15 @@ from quorate.coordinator.step import Step, Timer, TimerKind
 from quorate.coordinator.topics_view import TopicsView
 from quorate.values import dataclass
 
-__all__ = ["MEMBER_TIMERS", "TOPICS_CHANGED", "ConsumerGroup", "Surroundings", "next_epoch"]
+__all__ = [
+    "MEMBER_TIMERS",
+    "TOPICS_CHANGED",
+    "ConsumerGroup",
+    "MayDescribe",
+    "Surroundings",
+    "everybody_may",
+    "next_epoch",
+]
 
 MEMBER_TIMERS: Final = (
     TimerKind.MEMBER_SESSION,
@@ -33,14 +41,22 @@ _TOPICS_TOLD_MAX: Final = 10
 """Of the topics that have changed, so many are named."""
 
 
+MayDescribe = Callable[[Caller, str], bool]
+"""Whether somebody may know of a topic."""
+
+
+def everybody_may(_caller: Caller, _topic: str) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a decision depends on beside the group."""
 
     topics: TopicsView
     rules: ConsumerRules = field(default_factory=ConsumerRules)
-    may_describe: Callable[[Caller, str], bool] = lambda _caller, _topic: True
-    """Whether somebody may know of a topic: an expression matches only such topics."""
+    may_describe: MayDescribe = everybody_may
+    """An expression matches only such topics."""
 
 
 class ConsumerGroup:

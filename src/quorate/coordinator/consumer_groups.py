@@ -23,6 +23,7 @@ from quorate.coordinator.consumer import (
 )
 from quorate.coordinator.consumer_announcing import announce
 from quorate.coordinator.consumer_describe import describe_missing
+from quorate.coordinator.consumer_group import MayDescribe, everybody_may
 from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.deadlines import Deadlines
@@ -75,7 +76,8 @@ _KEY_CLASSES: Final = frozenset(CONSUMER_KEYS)
 
 
 class ConsumerGroups:
-    def __init__(self) -> None:
+    def __init__(self, may_describe: MayDescribe = everybody_may) -> None:
+        self._may_describe = may_describe
         self._groups: dict[str, ConsumerGroup] = {}
         self._new: dict[str, ConsumerGroup] = {}  # whose first records are about to be appended
         self._topics: TopicsView = Topics()
@@ -229,7 +231,7 @@ class ConsumerGroups:
     def _around(self, group_id: str, step: Step) -> Surroundings:
         rules, usual = self._rules_of(group_id, step.settings), self._usual
         if usual is None or usual.rules is not rules or usual.topics is not self._topics:
-            usual = self._usual = Surroundings(self._topics, rules)
+            usual = self._usual = Surroundings(self._topics, rules, self._may_describe)
         return usual
 
     def _rules_of(self, group_id: str, settings: GroupSettings) -> ConsumerRules:

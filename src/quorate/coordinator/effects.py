@@ -42,6 +42,8 @@ class Caller(NamedTuple):
     client_id: str
     client_host: str
     """As Java writes an address, `/10.0.0.1`: it is stored, and shown to whoever describes the group."""
+    asker: object = None
+    """By what the host knows whose rights these are."""
 
 
 class Producer(NamedTuple):

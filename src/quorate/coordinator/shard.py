@@ -28,6 +28,7 @@ from quorate.coordinator.classic_groups import ClassicGroups
 from quorate.coordinator.classic_joining import Joiner
 from quorate.coordinator.committed_offsets import CommittedOffsets
 from quorate.coordinator.consumer import Hearing
+from quorate.coordinator.consumer_group import MayDescribe, everybody_may
 from quorate.coordinator.consumer_groups import CONSUMER_KEYS, ConsumerGroups
 from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.effects import Answer, Caller, Effects, LogRecord, Moment, Ticket, Written
@@ -81,7 +82,13 @@ _CLASSIC_TIMERS = frozenset({TimerKind.SESSION, TimerKind.JOIN, TimerKind.SYNC})
 class GroupShard:
     """`new_id` returns the text of a new random UUID at each call: member ids are made of it."""
 
-    def __init__(self, settings: GroupSettings, new_id: Callable[[], str], partition: int) -> None:
+    def __init__(
+        self,
+        settings: GroupSettings,
+        new_id: Callable[[], str],
+        partition: int,
+        may_describe: MayDescribe = everybody_may,
+    ) -> None:
         self.settings = settings
         """What it goes by from the next step on."""
         self._new_id = new_id
@@ -90,7 +97,7 @@ class GroupShard:
         self._moment = Moment(0, 0)
         self._is_loaded = False
         self._classic = ClassicGroups()
-        self._consumer = ConsumerGroups()
+        self._consumer = ConsumerGroups(may_describe)
         self._offsets = GroupOffsets(self._classic, self._consumer)
 
     # To look at, not to change

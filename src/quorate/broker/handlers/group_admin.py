@@ -94,7 +94,12 @@ class GroupAdministration:
             return ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
 
         def ask(shard: GroupShard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
-            return shard.consumer_group_describe(of_one(group_id), caller)[0]
+            described = shard.consumer_group_describe(of_one(group_id), caller)[0]
+            if self._may_see_topics_of(context, described):
+                return described
+            hidden = refused(group_id, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            hidden.error_message = "Members have partitions of topics that the asker may not describe."
+            return hidden
 
         def refused(group_id: str, code: ErrorCode) -> ConsumerGroupDescribeResponse.DescribedGroup:
             response = refuse(of_one(group_id), version, code)
@@ -104,6 +109,20 @@ class GroupAdministration:
         groups = [self._described(context, one, ask, refused) for one in request.group_ids]
         self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
         return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+    def _may_see_topics_of(
+        self, context: RequestContext, described: ConsumerGroupDescribeResponse.DescribedGroup
+    ) -> bool:
+        """Whether the asker may know of all topics that members have or shall have; as with Apache,
+        topics that they only subscribe to do not count."""
+        topics = {
+            one.topic_name
+            for member in described.members
+            for assignment in (member.assignment, member.target_assignment)
+            for one in assignment.topic_partitions
+        }
+        authorize = self._broker.authorize
+        return all(authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, one) for one in topics)
 
     def _described(
         self,

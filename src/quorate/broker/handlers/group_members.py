@@ -34,7 +34,7 @@ Step = Callable[[GroupShard, Ticket, R, Caller, Moment], Effects]
 
 def caller_of(context: RequestContext, version: int) -> Caller:
     """Who asks, as a coordinator sees it; an address looks as Java writes one."""
-    return Caller(version, context.client_id, "/" + context.client_host)
+    return Caller(version, context.client_id, "/" + context.client_host, context)
 
 
 def refuse(request: Request, version: int, code: ErrorCode) -> Response:
@@ -76,6 +76,8 @@ class GroupMembers:
         self, context: RequestContext, header: RequestHeader, request: ConsumerGroupHeartbeatRequest
     ) -> Answer | Awaitable[Answer]:
         group_id, version = request.group_id, header.request_api_version
+        if request.subscribed_topic_names and self._names_what_it_may_not(context, request):
+            return refuse(request, version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not request.member_epoch and self._broker.authorize(
             context, Operation.READ, ResourceKind.GROUP, group_id
         ):
@@ -85,6 +87,15 @@ class GroupMembers:
                 announce = partial(hosted.shard.announce, request, caller)
                 return _ask(hosted, caller, request, GroupShard.consumer_group_heartbeat, announce)
         return self._ask(GroupShard.consumer_group_heartbeat, context, header, request)
+
+    def _names_what_it_may_not(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> bool:
+        """Whether somebody who may be a member of the group subscribes to a topic that it may not know of.
+        Only heartbeats that name topics are asked this, which are not known again."""
+        authorize = self._broker.authorize
+        return authorize(context, Operation.READ, ResourceKind.GROUP, request.group_id) and not all(
+            authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, topic)
+            for topic in request.subscribed_topic_names or ()
+        )
 
     # Heartbeats that come again
 
