@@ -543,3 +543,28 @@ async def test_a_consumer_group_is_not_shown_with_topics_that_the_asker_may_not_
     serving.denied.add((DESCRIBE, "secret"))
     hidden = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0)
     assert await described(serving, "open", "closed") == {"open": seen, "closed": hidden}
+
+
+@in_loop
+async def test_the_consumer_protocol_is_there_as_long_as_the_cluster_has_the_feature(serving):
+    await serving.begin_to_coordinate()
+
+    def level_is(level):
+        serving.apply(r.FeatureLevelRecord(name="metadata.version", feature_level=30))
+        serving.apply(r.FeatureLevelRecord(name="group.version", feature_level=level))
+        serving.groups.follow(serving.image, Touched(features={"metadata.version", "group.version"}))
+
+    level_is(1)
+    again = await known_heartbeats(serving)
+    assert [one() for one in again] == [True, True]
+    level_is(0)
+    assert [one() for one in again] == [True, False]
+    unsupported = ErrorCode.UNSUPPORTED_VERSION
+    serving.denied.add((READ, "closed"))
+    for group, epoch in (("n", 0), ("n", 1), ("new", 0), ("closed", 0), ("", 0)):
+        asked = heartbeat(group, epoch, names=["orders"], owned=[])
+        assert (await serving.ask(asked, 1)).error_code == unsupported
+    assert await described(serving, "n", "g") == {"n": (unsupported, 0), "g": (unsupported, 0)}
+    level_is(1)
+    assert [one() for one in again] == [True, True]
+    assert (await described(serving, "n"))["n"] == (ErrorCode.NONE, 1)

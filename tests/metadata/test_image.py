@@ -232,6 +232,9 @@ def test_features():
     assert image.features == {METADATA_VERSION: 20, "x": 2}
     assert image.metadata_version == 20
     assert not image.is_elr_enabled
+    assert not image.has_consumer_protocol
+    assert image_of(feature(METADATA_VERSION, 22), feature("group.version", 1)).has_consumer_protocol
+    assert image_of().has_consumer_protocol  # nothing has a level, as in ZooKeeper mode
     image.apply(feature("x", 0), 3)
     image.apply(feature("eligible.leader.replicas.version", 1), 4)
     assert image.is_elr_enabled

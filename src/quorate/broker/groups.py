@@ -40,6 +40,7 @@ class Groups:
         self._settings = settings.groups
         self._logger = logging.getLogger(f"quorate.groups.{settings.broker_id}")
         self.topics = GroupTopics(broker.image)
+        self.has_consumer_protocol = broker.image.has_consumer_protocol
         self.shards: Coordinators[GroupShard] = Coordinators(
             self._make_shard,
             self._now,
@@ -52,8 +53,8 @@ class Groups:
         )
         self._moment = Moment(-math.inf, 0)
         self.recent: dict[str, Hosted[GroupShard]] = {}
-        """Who coordinates groups that were asked for. Another one takes its place when that may change; while
-        it does not, whoever was found is right as long as it is active."""
+        """Who coordinates groups that were asked for. Another one takes its place when that may change, or
+        what may be asked of them; while it does not, whoever was found is right as long as it is active."""
         self._known: dict[str, int] = {}  # hashes of groups, which are asked for again and again
 
     def _now(self) -> Moment:
@@ -117,7 +118,9 @@ class Groups:
     def follow(self, image: ClusterImage, touched: Touched | None) -> None:
         """The cluster has changed in these places; without them, everything may be different."""
         changed = self.topics.replace(image) if touched is None else self.topics.update(touched)
-        if touched is None or touched.topics_added or touched.has_partitions:
+        if touched is None or touched.features:
+            self.has_consumer_protocol = image.has_consumer_protocol
+        if touched is None or touched.topics_added or touched.has_partitions or touched.features:
             self.recent = {}  # with more partitions, groups are elsewhere
         configured = image.configs if touched is None else touched.configs
         for group_id in [name for kind, name in configured if kind == GROUP]:

@@ -27,6 +27,7 @@ from quorate.metadata.versions import (
     CONTROLLER_REGISTRATION,
     ELR,
     ELR_VERSION,
+    GROUP_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
     METADATA_VERSION_LATEST,
@@ -54,7 +55,7 @@ class DefaultLevel(NamedTuple):
 
 DEFAULT_LEVELS: Final[Mapping[str, DefaultLevel]] = {
     ELR_VERSION: DefaultLevel(1, 26),  # 4.1-IV0
-    "group.version": DefaultLevel(1, 22),  # 4.0-IV0
+    GROUP_VERSION: DefaultLevel(1, 22),  # 4.0-IV0
     "share.version": DefaultLevel(1, 28),  # 4.2-IV0
     "streams.version": DefaultLevel(1, 29),  # 4.2-IV1
     "transaction.version": DefaultLevel(2, 24),  # 4.0-IV2

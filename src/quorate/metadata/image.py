@@ -30,7 +30,13 @@ from quorate.metadata.sections import Section
 from quorate.metadata.snapshot_records import snapshot_sections
 from quorate.metadata.topics import Topics
 from quorate.metadata.touched import Touched
-from quorate.metadata.versions import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, METADATA_VERSION_LOWEST
+from quorate.metadata.versions import (
+    ELR_VERSION,
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    METADATA_VERSION_LOWEST,
+)
 from quorate.protocol.message import Record
 from quorate.protocol.types import Buffer, Uuid
 
@@ -131,6 +137,12 @@ class ClusterImage:
     @property
     def is_elr_enabled(self) -> bool:
         return self.features.get(ELR_VERSION, 0) > 0
+
+    @property
+    def has_consumer_protocol(self) -> bool:
+        """Whether groups may be of the consumer protocol. In ZooKeeper mode no feature has a level, and they
+        may."""
+        return self.features.get(GROUP_VERSION, 0) > 0 or not self.features
 
     @property
     def is_in_transaction(self) -> bool:

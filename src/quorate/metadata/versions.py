@@ -14,6 +14,7 @@ from quorate.protocol.message import Record
 __all__ = [
     "ELR",
     "ELR_VERSION",
+    "GROUP_VERSION",
     "KRAFT_VERSION",
     "METADATA_VERSION",
     "METADATA_VERSION_LATEST",
@@ -25,6 +26,7 @@ __all__ = [
 METADATA_VERSION: Final = "metadata.version"
 KRAFT_VERSION: Final = "kraft.version"
 ELR_VERSION: Final = "eligible.leader.replicas.version"
+GROUP_VERSION: Final = "group.version"
 
 METADATA_VERSION_LOWEST: Final = 7
 METADATA_VERSION_LATEST: Final = 30

@@ -88,6 +88,10 @@ class GroupAdministration:
         self, context: RequestContext, header: RequestHeader, request: ConsumerGroupDescribeRequest
     ) -> ConsumerGroupDescribeResponse:
         version = header.request_api_version
+        if not self._groups.has_consumer_protocol:
+            response = refuse(request, version, ErrorCode.UNSUPPORTED_VERSION)
+            assert isinstance(response, ConsumerGroupDescribeResponse)
+            return response
         caller = caller_of(context, version)
 
         def of_one(group_id: str) -> ConsumerGroupDescribeRequest:

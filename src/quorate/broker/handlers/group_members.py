@@ -76,6 +76,8 @@ class GroupMembers:
         self, context: RequestContext, header: RequestHeader, request: ConsumerGroupHeartbeatRequest
     ) -> Answer | Awaitable[Answer]:
         group_id, version = request.group_id, header.request_api_version
+        if not self._groups.has_consumer_protocol:
+            return refuse(request, version, ErrorCode.UNSUPPORTED_VERSION)
         if request.subscribed_topic_names and self._names_what_it_may_not(context, request):
             return refuse(request, version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if not request.member_epoch and self._broker.authorize(
@@ -132,12 +134,14 @@ class GroupMembers:
         if known is None or answer != known.answer:
             return None
         broker, groups, group_id, is_taken = self._broker, self._groups, known.group_id, known.is_taken
+        is_classic = isinstance(answer, HeartbeatResponse)
         found_in = None  # `hosted`, among those who coordinate groups
 
         def is_taken_again() -> bool:
             nonlocal found_in
             if found_in is not groups.recent:
-                if groups.active(group_id) is not hosted:
+                is_served = is_classic or groups.has_consumer_protocol
+                if not is_served or groups.active(group_id) is not hosted:
                     return False
                 found_in = groups.recent
             return (
