@@ -439,17 +439,60 @@ async def test_a_group_survives_its_coordinator(serving):
     assert offsets(await serving.fetch()) == {("orders", 2): (9, 0)}
 
 
-@in_loop
-async def test_a_group_without_a_name_has_no_members(serving):
-    await serving.begin_to_coordinate()
-    assert (await serving.join("")).error_code == ErrorCode.INVALID_GROUP_ID
+async def asked_without_a_name(serving):
+    """What each request to a group without a name is answered."""
+    member = {"group_id": "", "generation_id": 1, "member_id": "m"}
+
+    async def code(request, version):
+        return (await serving.ask(request, version)).error_code
+
+    def place(kind, **partition):
+        return kind(name="orders", partitions=[kind.Partition(partition_index=0, **partition)])
+
+    fetched = OffsetFetchRequest(groups=[OffsetFetchRequest.Group(group_id="", topics=None)])
+    (described,) = (await serving.ask(DescribeGroupsRequest(groups=[""]), 6)).groups
+    shown = ConsumerGroupDescribeRequest(group_ids=[""], include_authorized_operations=False)
+    deletion = OffsetDeleteRequest(group_id="", topics=[place(OffsetDeleteRequest.Topic)])
+    return {
+        "JoinGroup": (await serving.join("")).error_code,
+        "SyncGroup": await code(SyncGroupRequest(**member, assignments=[]), 3),
+        "Heartbeat": await code(HeartbeatRequest(**member), 3),
+        "LeaveGroup": await code(LeaveGroupRequest(group_id="", member_id="m"), 2),
+        "ConsumerGroupHeartbeat": await code(heartbeat("", names=["orders"]), 1),
+        "ConsumerGroupDescribe": (await serving.ask(shown, 1)).groups[0].error_code,
+        "OffsetDelete": await code(deletion, 0),
+        "OffsetCommit": errors(await serving.commit(("orders", 0, 5), group=""))["orders", 0],
+        "OffsetFetch": (await serving.ask(fetched, 8)).groups[0].error_code,
+        "DescribeGroups": described.error_code,
+        "DeleteGroups": (await serving.ask(DeleteGroupsRequest(groups_names=[""]), 2)).results[0].error_code,
+    }
 
 
 @in_loop
-async def test_offsets_may_be_kept_under_no_name(serving):
+async def test_a_group_without_a_name_has_no_members_but_may_have_offsets(serving):
+    """Consumers of old need not have said a name, and what they have stored is described and deleted."""
     await serving.begin_to_coordinate()
-    assert errors(await serving.commit(("orders", 0, 5), group="")) == {("orders", 0): ErrorCode.NONE}
+    invalid, nothing = ErrorCode.INVALID_GROUP_ID, ErrorCode.NONE
+    answers = {
+        "JoinGroup": invalid,
+        "SyncGroup": invalid,
+        "Heartbeat": invalid,
+        "LeaveGroup": invalid,
+        "ConsumerGroupHeartbeat": ErrorCode.INVALID_REQUEST,
+        "ConsumerGroupDescribe": invalid,
+        "OffsetDelete": invalid,
+        "OffsetCommit": nothing,
+        "OffsetFetch": nothing,
+        "DeleteGroups": nothing,
+    }
+    missing = ErrorCode.GROUP_ID_NOT_FOUND
+    assert await asked_without_a_name(serving) == answers | {"DescribeGroups": missing}
+    await serving.commit(("orders", 0, 5), group="")
     assert offsets(await serving.fetch(group="")) == {("orders", 0): (5, 0)}
+    (described,) = (await serving.ask(DescribeGroupsRequest(groups=[""]), 6)).groups
+    assert (described.error_code, described.group_id, described.group_state) == (nothing, "", "Empty")
+    assert await asked_without_a_name(serving) == answers | {"DescribeGroups": nothing}
+    assert offsets(await serving.fetch(group="")) == {}
 
 
 def heartbeat(group, epoch=0, *, names=None, regex=None, owned=None):

@@ -292,6 +292,10 @@ class TestTransactions:
         (topic,) = groups.fetches(None, stable=True).response.groups[0].topics
         assert topic.partitions[0].error_code == ErrorCode.UNSTABLE_OFFSET_COMMIT
 
+    def test_a_group_has_a_name(self) -> None:
+        reply = Groups().commits_in_transaction(1, 9, group_id="")
+        assert code_of(reply) is ErrorCode.INVALID_GROUP_ID
+
     @pytest.mark.parametrize("state", ["Empty", "PreparingRebalance", "CompletingRebalance", "Stable"])
     def test_the_state_of_the_group_does_not_matter(self, state: str) -> None:
         member = in_state(state)

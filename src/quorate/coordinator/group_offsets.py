@@ -133,6 +133,8 @@ class GroupOffsets:
 
     def _txn_judge(self, request: TxnOffsetCommitRequest) -> offsets.Judge | None:
         """An epoch that is stale is a generation that is over, for producers."""
+        if not request.group_id:
+            raise ApiError(ErrorCode.INVALID_GROUP_ID)
         consumer = self._consumer.get(request.group_id)
         classic = self._classic.get(request.group_id)
         if consumer is not None:

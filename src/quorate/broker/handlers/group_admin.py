@@ -80,7 +80,7 @@ class GroupAdministration:
             assert isinstance(response, DescribeGroupsResponse)
             return response.groups[0]
 
-        groups = [self._described(context, one, ask, refused) for one in request.groups]
+        groups = [self._described(context, one, ask, refused, ErrorCode.NONE) for one in request.groups]
         self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
         return DescribeGroupsResponse(groups=groups)
 
@@ -110,7 +110,8 @@ class GroupAdministration:
             assert isinstance(response, ConsumerGroupDescribeResponse)
             return response.groups[0]
 
-        groups = [self._described(context, one, ask, refused) for one in request.group_ids]
+        nameless = ErrorCode.INVALID_GROUP_ID
+        groups = [self._described(context, one, ask, refused, nameless) for one in request.group_ids]
         self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
         return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
@@ -134,11 +135,14 @@ class GroupAdministration:
         group_id: str,
         ask: Callable[[GroupShard, str], D],
         refuse: Callable[[str, ErrorCode], D],
+        nameless: ErrorCode,
     ) -> D:
+        """`nameless` is what is wrong with a group without a name. Nothing is, if it may have been given
+        offsets by consumers of old, who need not have said one."""
         if not self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.GROUP, group_id):
             return refuse(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if not group_id:
-            return refuse(group_id, ErrorCode.INVALID_GROUP_ID)
+        if nameless and not group_id:
+            return refuse(group_id, nameless)
         try:
             return ask(self._groups.of(group_id).shard, group_id)
         except ApiError as error:

@@ -192,6 +192,8 @@ class GroupOffsets:
         version = header.request_api_version
         if not self._broker.authorize(context, Operation.DELETE, ResourceKind.GROUP, request.group_id):
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        if not request.group_id:
+            return refuse(request, version, ErrorCode.INVALID_GROUP_ID)
         kept, refused = [], []
         for topic in request.topics:
             found, some = self._known_partitions(context, topic, Operation.READ)
