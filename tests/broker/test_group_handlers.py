@@ -10,6 +10,7 @@ from quorate.broker.groups import OFFSETS_TOPIC, Groups
 from quorate.broker.handlers.group_admin import GroupAdministration
 from quorate.broker.handlers.group_members import GroupMembers
 from quorate.broker.handlers.group_offsets import GroupOffsets
+from quorate.coordinator.group_places import place_hash
 from quorate.coordinator.settings import GroupSettings
 from quorate.metadata import records as r
 from quorate.metadata.touched import Touched
@@ -611,3 +612,21 @@ async def test_the_consumer_protocol_is_there_as_long_as_the_cluster_has_the_fea
     level_is(1)
     assert [one() for one in again] == [True, True]
     assert (await described(serving, "n"))["n"] == (ErrorCode.NONE, 1)
+
+
+@pytest.mark.parametrize(("length", "is_remembered"), [(1, True), (255, True), (256, False), (32_000, False)])
+@in_loop
+async def test_names_of_groups_are_remembered_unless_they_are_long(serving, length, is_remembered):
+    await serving.begin_to_coordinate()
+    group = "g" * length
+    with patch("quorate.broker.groups.place_hash", wraps=place_hash) as hashing:
+        assert {serving.groups.partition_of(group) for _ in range(3)} == {place_hash(group) % 2}
+        assert (hashing.call_count == 1) == is_remembered
+    hosted = serving.groups.of(group)
+    assert serving.groups.of(group) is hosted
+    assert (group in serving.groups.recent) == is_remembered
+    joined = await serving.joined(group)
+    request = HeartbeatRequest(group_id=group, generation_id=joined.generation_id, member_id=joined.member_id)
+    again = await serving.known(request, 4)
+    assert again()
+    assert again()

@@ -27,7 +27,10 @@ __all__ = ["ASSIGNMENT_INTERVAL", "OFFSETS_TOPIC", "Groups"]
 
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 ASSIGNMENT_INTERVAL: Final = "group.consumer.assignment.interval.ms"
-_HASHES_MAX: Final = 100_000
+_NAMES_MAX: Final = 100_000
+"""Of groups that are remembered."""
+_NAME_CHARACTERS_MAX: Final = 255
+"""Of a name that is remembered. Longer ones, which somebody must have made up to do harm, cost only time."""
 
 
 class Groups:
@@ -139,9 +142,11 @@ class Groups:
         """The partition of `__consumer_offsets` that a group's state is in."""
         hashed = self._known.get(group_id)
         if hashed is None:
-            if len(self._known) >= _HASHES_MAX:
-                self._known.clear()
-            hashed = self._known[group_id] = place_hash(group_id)
+            hashed = place_hash(group_id)
+            if len(group_id) <= _NAME_CHARACTERS_MAX:
+                if len(self._known) >= _NAMES_MAX:
+                    self._known.clear()
+                self._known[group_id] = hashed
         return hashed % self._partition_count()
 
     def of(self, group_id: str) -> Hosted[GroupShard]:
@@ -153,8 +158,8 @@ class Groups:
         hosted = self.recent.get(group_id)
         if hosted is None or hosted.state is not State.ACTIVE:
             hosted = self.shards.find(self.partition_of(group_id))
-            if hosted is not None:
-                if len(self.recent) >= _HASHES_MAX:
+            if hosted is not None and len(group_id) <= _NAME_CHARACTERS_MAX:
+                if len(self.recent) >= _NAMES_MAX:
                     self.recent.clear()
                 self.recent[group_id] = hosted
         return hosted
