@@ -92,6 +92,16 @@ def test_a_time_of_its_own_counts_whatever_the_group_does() -> None:
     assert groups.fetched("t", 1) == (6, OK)
 
 
+def test_a_commit_may_ask_to_be_kept_for_ever() -> None:
+    groups = Groups()
+    groups.commits_offset(5, version=4, retention_time_ms=(1 << 63) - 1)
+    groups.commits_offset(6, "t", 1, version=4, retention_time_ms=-2)
+    groups.fails_over()
+    groups.passes(30 * DAY_MS)
+    assert groups.fetched() == (5, OK)
+    assert groups.fetched("t", 1) == (-1, OK)
+
+
 def test_what_a_transaction_may_change_is_kept() -> None:
     groups = Groups()
     groups.commits_offset(5)

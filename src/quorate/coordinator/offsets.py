@@ -43,6 +43,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 _GROUP_ERRORS_SINCE: Final = 2
 _NO_RETENTION: Final = -1
+_TIMESTAMP_MAX: Final = (1 << 63) - 1
 _NOTHING: Final = Committed(-1, -1, "", -1, -1, -1)
 """What is answered where nothing was committed."""
 
@@ -54,7 +55,7 @@ Judge = Callable[[str, int], ErrorCode]
 def commit(request: OffsetCommitRequest, judge: Judge | None, step: Step) -> OffsetCommitResponse:
     """v2 to v4 could say for how long offsets are to be kept."""
     retention_ms = request.retention_time_ms
-    expire_ms = -1 if retention_ms == _NO_RETENTION else step.wall_ms + retention_ms
+    expire_ms = -1 if retention_ms == _NO_RETENTION else min(step.wall_ms + retention_ms, _TIMESTAMP_MAX)
     answered = OffsetCommitResponse.Topic
     answer = answered.Partition
     topics = []
