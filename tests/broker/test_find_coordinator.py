@@ -1,5 +1,7 @@
 """Who coordinates a group: whoever leads the partition that its name belongs to."""
 
+import struct
+
 import pytest
 
 from broker.serving import BROKER_ID, Serving, in_loop
@@ -59,6 +61,15 @@ def nodes(response: FindCoordinatorResponse, version: int) -> list[tuple[int, st
 )
 def test_names_have_the_hash_that_java_gives_them(text, value):
     assert java_hash(text) == value
+
+
+@pytest.mark.parametrize("length", [254, 255, 256, 257, 511, 512, 513, 32_767])
+def test_long_names_have_it_too(length):
+    text = ("\U0001f600group-\uffff" * length)[:length]
+    value = 0
+    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")):
+        value = (31 * value + unit) % (1 << 32)
+    assert java_hash(text) == (value ^ 1 << 31) - (1 << 31)
 
 
 @pytest.mark.parametrize(("group", "partition"), [("test", 48), ("polygenelubricants", 0)])
