@@ -152,6 +152,11 @@ class BrokerProcesses(ClusterProcesses):
 
     # What they have
 
+    def resident_bytes(self, node_id: int) -> int:
+        """How much memory the process of a node takes now."""
+        pages = int(Path(f"/proc/{self._running[node_id].pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
     def stored(self, broker_id: int, topic: str, partition: int = 0) -> bytes:
         """The batches of a replica, as they are on disk now."""
         paths: list[Path] = sorted(self.partition_directory(broker_id, topic, partition).glob("*.log"))
