@@ -39,8 +39,9 @@ UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 class Coordinating(Serving):
     """A broker that coordinates all groups."""
 
-    def __init__(self, directory):
-        super().__init__(directory, groups=GroupSettings(group_initial_rebalance_delay_ms=0))
+    def __init__(self, directory, **settings):
+        settings = {"group_initial_rebalance_delay_ms": 0, **settings}
+        super().__init__(directory, groups=GroupSettings(**settings))
         self.groups = Groups(self.broker, lambda _: None)
         self.again = {}
         self.replicas.when_led = self.groups.led
@@ -612,6 +613,16 @@ async def test_the_consumer_protocol_is_there_as_long_as_the_cluster_has_the_fea
     level_is(1)
     assert [one() for one in again] == [True, True]
     assert (await described(serving, "n"))["n"] == (ErrorCode.NONE, 1)
+
+
+@in_loop
+async def test_a_broker_may_do_without_the_consumer_protocol(tmp_path):
+    serving = Coordinating(tmp_path, consumer_protocol=False)
+    await serving.begin_to_coordinate()
+    answer = await serving.ask(heartbeat("n", names=["orders"], owned=[]), 1)
+    assert answer.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert (await serving.joined()).error_code == ErrorCode.NONE
+    await serving.close()
 
 
 @pytest.mark.parametrize(("length", "is_remembered"), [(1, True), (255, True), (256, False), (32_000, False)])

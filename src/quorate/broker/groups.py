@@ -43,7 +43,7 @@ class Groups:
         self._settings = settings.groups
         self._logger = logging.getLogger(f"quorate.groups.{settings.broker_id}")
         self.topics = GroupTopics(broker.image)
-        self.has_consumer_protocol = broker.image.has_consumer_protocol
+        self.has_consumer_protocol = self._has_consumer_protocol(broker.image)
         self.shards: Coordinators[GroupShard] = Coordinators(
             self._make_shard,
             self._now,
@@ -89,6 +89,10 @@ class Groups:
     def _configure(self, shard: GroupShard, group_id: str) -> None:
         shard.configure(group_id, self._broker.image.configs.get((GROUP, group_id), {}))
 
+    def _has_consumer_protocol(self, image: ClusterImage) -> bool:
+        """Both the cluster and the file of this broker may do without it."""
+        return image.has_consumer_protocol and self._settings.consumer_protocol
+
     def set_assignment_interval(self, interval_ms: int) -> None:
         """How often consumer groups are assigned anew at most, but for those that say so themselves."""
         self._settings = replace(self._settings, group_consumer_assignment_interval_ms=interval_ms)
@@ -122,7 +126,7 @@ class Groups:
         """The cluster has changed in these places; without them, everything may be different."""
         changed = self.topics.replace(image) if touched is None else self.topics.update(touched)
         if touched is None or touched.features:
-            self.has_consumer_protocol = image.has_consumer_protocol
+            self.has_consumer_protocol = self._has_consumer_protocol(image)
         if touched is None or touched.topics_added or touched.has_partitions or touched.features:
             self.recent = {}  # with more partitions, groups are elsewhere
         configured = image.configs if touched is None else touched.configs
