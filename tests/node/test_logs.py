@@ -47,6 +47,29 @@ def test_lines_are_plain_if_nothing_else_is_said():
     assert stream.getvalue().count("\n") == 1
 
 
+def test_nobody_can_begin_a_line_of_a_plain_log():
+    stream = io.StringIO()
+    set_up(stream)
+    logger = logging.getLogger(NAME)
+    logger.warning("topic not created topic=%s", "x\n2026-01-01 ERROR all is lost\x1b[2J\x9b1m\u2028\u202e")
+    (line,) = stream.getvalue().splitlines()
+    assert line.endswith(r" topic=x\n2026-01-01 ERROR all is lost\x1b[2J\x9b1m\u2028\u202e")
+    try:
+        raise ZeroDivisionError("a test")
+    except ZeroDivisionError:
+        logger.exception("failed")
+    assert stream.getvalue().splitlines()[-1] == "ZeroDivisionError: a test", "traces are as ever"
+
+
+def test_nothing_in_a_json_line_ends_it_and_the_message_is_exact():
+    stream = io.StringIO()
+    set_up(stream, "json")
+    said = "x\n\x85\u2028\x9b1m\udc00 ünïcode"
+    logging.getLogger(NAME).warning("%s", said)
+    (line,) = stream.getvalue().splitlines()
+    assert json.loads(line)["message"] == said
+
+
 def test_json_lines_are_one_object_each_whatever_is_in_them():
     stream = io.StringIO()
     set_up(stream, "json", "DEBUG")

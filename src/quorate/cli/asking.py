@@ -19,6 +19,7 @@ import typer
 from quorate.cli.tables import table
 from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.errors import Unavailable
+from quorate.one_line import one_line
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = [
@@ -55,7 +56,8 @@ BootstrapOption = Annotated[
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
-_LIST: Final = re.compile(r"\[\s+([\w\s\"',.:/@+-]*?)\s+\]")
+_LIST: Final = re.compile(r"\[\n\s*([\w\s\"',.:/@+-]*?)\n\s*\]")  # of several lines, so it is none in a text
+_NEW_LINE: Final = re.compile(r"\n\s*")
 _ONLY_A_NAME: Final = re.compile(r"[\w ]+ '[^']*'")
 _IN_WORDS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
@@ -121,7 +123,7 @@ def in_words(error: ApiError) -> str:
 
 
 def fail(reason: str, status: int = REFUSED) -> NoReturn:
-    print(f"quorate: {reason}", file=sys.stderr)
+    print(one_line(f"quorate: {reason}"), file=sys.stderr)
     raise typer.Exit(status)
 
 
@@ -170,7 +172,7 @@ def pretty_json(value: object) -> str:
       "replicas": [1, 2, 3]
     }
     """
-    return _LIST.sub(lambda list_: f"[{' '.join(list_[1].split())}]", json.dumps(value, indent=2))
+    return _LIST.sub(lambda list_: f"[{_NEW_LINE.sub(' ', list_[1])}]", json.dumps(value, indent=2))
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]], nothing: str) -> None:

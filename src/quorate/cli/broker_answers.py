@@ -12,6 +12,7 @@ from quorate.client.admin import Admin, ClusterDescription, Resource, ResourceKi
 from quorate.client.cluster import Cluster
 from quorate.client.log_dirs import LogDirectory, describe_log_dirs
 from quorate.client.metadata import Topic
+from quorate.one_line import one_line
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["show_broker", "show_brokers"]
@@ -66,9 +67,10 @@ def show_broker(bootstrap: str, broker_id: int, *, as_json: bool) -> None:
     ]
     print("\n".join(table(rows)))
     for key, one in found["configs"].items():
-        print(f"  {key}={one['value']} (set for: {one['set_for']})")
+        print(one_line(f"  {key}={one['value']} (set for: {one['set_for']})"))
     for one in found["log_directories"]:
-        print(f"\n{one['path']}: {_directory_text(one)}")
+        print()
+        print(one_line(f"{one['path']}: {_directory_text(one)}"))
         stored = [
             (
                 place["partition"],

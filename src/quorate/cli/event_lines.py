@@ -21,7 +21,7 @@ def event_line(event: dict[str, Any]) -> str | None:
         return None
     names = {one.name for one in fields(known)}
     try:
-        line: str = known(**{name: value for name, value in event.items() if name in names}).line()
+        line: str = known(**{name: value for name, value in event.items() if name in names}).told()
     except (TypeError, ValueError, AttributeError):
         return kind
     return _DETAIL.sub("", line)

@@ -33,6 +33,7 @@ from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import list_offsets
 from quorate.coordinator import consumer_events, events
 from quorate.coordinator.group_places import place_hash
+from quorate.one_line import one_line
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["app"]
@@ -77,8 +78,10 @@ def describe(
         return
     epoch = "" if found.epoch is None else f", epoch {found.epoch}"
     print(
-        f"group {found.group} is {found.state}: {found.kind}, {len(found.members)} members{epoch},"
-        f" assignor {found.protocol or '-'}, coordinated by broker {found.coordinator}"
+        one_line(
+            f"group {found.group} is {found.state}: {found.kind}, {len(found.members)} members{epoch},"
+            f" assignor {found.protocol or '-'}, coordinated by broker {found.coordinator}"
+        )
     )
     rows = [
         (one.id, one.instance_id, one.client_id, one.host, _places(one.partitions)) for one in found.members
@@ -107,7 +110,7 @@ def lag(
 def delete(group: GroupArgument, bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER) -> None:
     """Deletes a group without members, and what it has committed."""
     ask(bootstrap_server, lambda cluster: Groups(cluster).delete(group))
-    print(f"group {group} is deleted")
+    print(one_line(f"group {group} is deleted"))
 
 
 @app.command("reset-offsets")
@@ -152,7 +155,7 @@ def why(
         print_json(found)
         return
     if not found:
-        print(f"nothing has been noted about group {group}")
+        print(one_line(f"nothing has been noted about group {group}"))
     for one in found:
         print(f"{time_text(one['time_ms'])}  {one['line']}")
 
@@ -314,13 +317,15 @@ def _words(event: dict[str, Any]) -> str:
     kind = str(event.get("kind"))
     known = next((getattr(one, kind) for one in (events, consumer_events) if kind in one.__all__), None)
     if known is None:
-        return kind
+        return one_line(kind)
     names = {one.name for one in fields(known)}
     try:
-        line: str = known(**{name: value for name, value in event.items() if name in names}).line()
+        told: str = known(**{name: value for name, value in event.items() if name in names}).told(
+            event.get("untold", 0)
+        )
     except TypeError:
-        return kind
-    return line
+        return one_line(kind)
+    return told
 
 
 # Showing

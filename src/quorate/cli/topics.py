@@ -23,6 +23,7 @@ from quorate.client.admin import Admin, ConfigEntry, NewTopic, Resource, Resourc
 from quorate.client.cluster import Cluster
 from quorate.client.metadata import Partition, Topic, TopicPartition
 from quorate.client.offsets import EARLIEST, LATEST, list_offsets
+from quorate.one_line import one_line
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["app"]
@@ -273,9 +274,9 @@ def _partition(one: Partition, bounds: tuple[int, int] | None) -> dict[str, Any]
 
 def _print_topic(found: Mapping[str, Any]) -> None:
     kind = "internal topic" if found["is_internal"] else "topic"
-    print(f"{kind} {found['topic']}, id {found['id']}, {len(found['partitions'])} partitions")
+    print(one_line(f"{kind} {found['topic']}, id {found['id']}, {len(found['partitions'])} partitions"))
     for key, one in found["configs"].items():
-        print(f"  {key}={one['value']} (set for: {one['set_for']})")
+        print(one_line(f"  {key}={one['value']} (set for: {one['set_for']})"))
     head = ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "OFFLINE", "FIRST", "END")
     print_table(head, [_row(one) for one in found["partitions"]], "it has no partitions")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, ClassVar
 
+from quorate.one_line import one_line
 from quorate.protocol.types import Uuid
 from quorate.values import dataclass
 
@@ -30,7 +31,13 @@ class Event:
         return self.warns
 
     def line(self) -> str:
+        """What happened, in words. Names stand in it as they are: `told` is what people are shown."""
         raise NotImplementedError
+
+    def told(self, untold: int = 0) -> str:
+        """Its line for people, whatever clients call themselves; and how many like it were not told."""
+        line = one_line(self.line())
+        return f"{line} untold={untold}" if untold else line
 
     def to_json(self) -> dict[str, Any]:
         """Its fields, with ids as text."""

@@ -83,8 +83,7 @@ class EventJournal:
 
     def append(self, event: Event, wall_ms: int, *, untold: int = 0) -> None:
         """Logs an event, and keeps it to be written soon, with how many like it were not. Never raises."""
-        line = f"{event.line()} untold={untold}" if untold else event.line()
-        self._logger.log(logging.WARNING if event.is_warning else logging.INFO, "%s", line)
+        self._logger.log(logging.WARNING if event.is_warning else logging.INFO, "%s", event.told(untold))
         self._last_ms = wall_ms
         if len(self._waiting) >= self._limits.waiting_max:
             self._drop(1)

@@ -15,7 +15,18 @@ import logging
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-__all__ = ["FORMATS", "LEVELS", "JsonFormatter", "UnknownLoggerError", "levels", "set_level", "set_up"]
+from quorate.one_line import one_line
+
+__all__ = [
+    "FORMATS",
+    "LEVELS",
+    "JsonFormatter",
+    "PlainFormatter",
+    "UnknownLoggerError",
+    "levels",
+    "set_level",
+    "set_up",
+]
 
 FORMATS: Final = ("plain", "json")
 LEVELS: Final = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL", "NOTSET")
@@ -33,6 +44,16 @@ class UnknownLoggerError(LookupError):
         return f"there is no logger {self.args[0]}"
 
 
+class PlainFormatter(logging.Formatter):
+    """A record as one line, whatever a client said that is in it. The trace of an error follows as it is."""
+
+    def __init__(self) -> None:
+        super().__init__(_PLAIN)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, logging's name
+        return one_line(super().formatMessage(record))
+
+
 class JsonFormatter(logging.Formatter):
     """A record as one line of JSON."""
 
@@ -46,13 +67,14 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             content["exception"] = self.formatException(record.exc_info)
-        return json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+        line = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
+        return line if line == one_line(line) else json.dumps(content, separators=(",", ":"))
 
 
 def set_up(stream: TextIO, form: str = "plain", level: str = "INFO") -> None:
     """Makes a stream the log of this process. What is not ours says no more than INFO."""
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(JsonFormatter() if form == "json" else logging.Formatter(_PLAIN))
+    handler.setFormatter(JsonFormatter() if form == "json" else PlainFormatter())
     root = logging.getLogger()
     for previous in list(root.handlers):
         root.removeHandler(previous)

@@ -87,7 +87,7 @@ def _words(event: Mapping[str, Any]) -> str | None:
         return None
     names = {one.name for one in fields(declared)}
     try:
-        return declared(**{name: value for name, value in event.items() if name in names}).line()
+        return declared(**{name: value for name, value in event.items() if name in names}).told()
     except (TypeError, ValueError, AttributeError):
         return None
 
