@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from consumer_story import ConsumerStory
 from group_story import Groups, subscription
 
 from quorate.coordinator import events
@@ -106,7 +107,34 @@ def test_somebody_who_may_not_join() -> None:
     groups.started("a")
     groups.consumer("b").joins()
     (refused,) = groups.told("MemberRefused")
-    assert (refused.error, refused.client_id) == ("GROUP_MAX_SIZE_REACHED", "b")
+    assert (refused.error, refused.client_id, refused.request) == ("GROUP_MAX_SIZE_REACHED", "b", "join")
+    assert refused.line().startswith("Refused to let a member join group g: the group has 1 members")
+
+
+def test_somebody_who_is_no_member_of_a_consumer_group() -> None:
+    """What it is refused is what it asked for, which is not always to join."""
+    story = ConsumerStory({"t": 1})
+    story.member("a").joins("t")
+    story.events.clear()
+    for epoch in (0, 7, -1, -2, -9):
+        stranger = story.member("b")
+        stranger.sends(member_id="b", member_epoch=epoch, instance_id="i" if epoch == -2 else None)
+    told = [event for event in story.events if isinstance(event, events.MemberRefused)]
+    assert [event.request for event in told] == ["join", "heartbeat", "leave", "leave", "heartbeat"]
+    assert [event.line().partition(" group g: ")[0] for event in told] == [
+        "Refused to let a member join",
+        "Refused a heartbeat to",
+        "Refused to let a member leave",
+        "Refused to let a member leave",
+        "Refused a heartbeat to",
+    ]
+
+
+def test_a_refusal_that_was_noted_before_it_said_of_what() -> None:
+    before = {"group_id": "g", "member_id": "m", "client_id": "c", "client_host": "/h"}
+    assert events.MemberRefused(**before, error="E", reason="r").request == "join"
+    later = events.MemberRefused(**before, error="E", reason="r", request="sync")
+    assert later.line().startswith("Refused a sync to group g: r error=E")
 
 
 def test_what_the_log_refused() -> None:
@@ -117,6 +145,11 @@ def test_what_the_log_refused() -> None:
     (refused,) = groups.told("GroupAppendRefused")
     assert refused.group_ids == ("g",)
     assert (refused.error, refused.answer) == ("NOT_ENOUGH_REPLICAS", "COORDINATOR_NOT_AVAILABLE")
+    assert (refused.records, refused.offsets) == (1, 1)
+    groups.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    a.leaves()
+    group_itself = groups.told("GroupAppendRefused")[-1]
+    assert (group_itself.records, group_itself.offsets) == (1, 0)
 
 
 def test_what_is_forgotten() -> None:

@@ -6,7 +6,10 @@ import asyncio
 import json
 from pathlib import Path
 
-from quorate.controller.events import Event, HeartbeatTimedOut, RequestTimedOut
+import pytest
+
+from quorate.controller.events import BrokerUnfenced, Event, HeartbeatTimedOut, RequestTimedOut
+from quorate.coordinator.events import GroupAppendRefused, MemberRefused, MemberRemoved, RebalanceStarted
 from quorate.node import repeats
 from quorate.node.account import Account
 from quorate.node.event_journal import EventJournal
@@ -48,6 +51,68 @@ def test_others_are_told():
     assert [seen.untold(one) for one in others] == [None] * 4
 
 
+def refused(
+    group_id: str = "g", error: str = "GROUP_MAX_SIZE_REACHED", request: str = "join", member_id: str = "m"
+) -> MemberRefused:
+    return MemberRefused(
+        group_id=group_id,
+        member_id=member_id,
+        client_id="c",
+        client_host="/h",
+        error=error,
+        reason="it is full",
+        request=request,
+    )
+
+
+def not_appended(*group_ids: str, offsets: int = 1) -> GroupAppendRefused:
+    return GroupAppendRefused(
+        group_ids=group_ids,
+        records=1,
+        error="NOT_ENOUGH_REPLICAS",
+        answer="COORDINATOR_NOT_AVAILABLE",
+        offsets=offsets,
+    )
+
+
+def test_one_refusal_stands_for_those_of_the_same_group_for_the_same_reason():
+    seen = Repeats(Clock())
+    told = [
+        refused(),
+        refused("h"),
+        refused(error="FENCED_MEMBER_EPOCH", request="heartbeat"),
+        refused(error="FENCED_MEMBER_EPOCH", request="leave"),
+        not_appended("g"),
+        not_appended("g", "h"),
+    ]
+    assert [seen.untold(one) for one in told] == [0] * 6
+    assert [seen.untold(one) for one in [*told, refused(member_id="another")]] == [None] * 7
+
+
+def test_what_explains_a_rebalance_is_always_told():
+    seen = Repeats(Clock())
+    started = RebalanceStarted(group_id="g", generation=1, trigger="t", state="Stable", members=1)
+    removed = MemberRemoved(
+        group_id="g",
+        generation=1,
+        member_id="m",
+        instance_id=None,
+        client_id="c",
+        client_host="/h",
+        check="left",
+        session_timeout_ms=1,
+    )
+    for one in (started, removed, not_appended("g", offsets=0)) * 3:
+        assert seen.untold(one) == 0
+
+
+def test_names_that_clients_chose_are_not_remembered():
+    """They may be long."""
+    seen = Repeats(Clock())
+    seen.untold(refused("g" * 30_000))
+    assert [type(key) for key in seen._told] == [int]
+
+
 def test_there_is_a_limit_to_what_is_remembered(monkeypatch):
     monkeypatch.setattr(repeats, "KNOWN_MAX", 3)
     seen = Repeats(Clock())
@@ -72,3 +137,27 @@ def test_an_overload_does_not_fill_the_journal(tmp_path: Path):
         assert metrics.heartbeats_timed_out == 1000
 
     asyncio.run(scenario())
+
+
+def test_members_that_are_refused_do_not_fill_the_journal(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+):
+    clock = Clock()
+
+    async def scenario() -> None:
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", clock)
+        journal = EventJournal(real_host("1"), str(tmp_path), 1, Uuid(b"i" * 16))
+        metrics = NodeMetrics()
+        account = Account(real_host("1"), journal, metrics)
+        account.saw([BrokerUnfenced(2, 5, 10, 9, 0)])
+        account.saw([refused(member_id=str(number)) for number in range(10_000)])
+        clock.now_s += EVERY_S
+        account.saw([refused(member_id="last")])
+        kinds = [event["kind"] for event in journal.read()]
+        assert kinds == ["BrokerUnfenced", "MemberRefused", "MemberRefused"]
+        assert [event.get("untold") for event in journal.read()] == [None, None, 9_999]
+        assert metrics.events[("MemberRefused", "")] == 10_001
+
+    asyncio.run(scenario())
+    assert len(caplog.records) <= 3
+    assert caplog.messages[-1].endswith(" member=last client=c host=/h untold=9999")

@@ -41,7 +41,7 @@ see `migration`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from quorate.coordinator.classic import ClassicGroup, State
 from quorate.coordinator.consumer_admission import (
@@ -80,6 +80,8 @@ __all__ = [
     "refuse_heartbeat",
 ]
 
+_LEAVE_EPOCHS: Final = frozenset({LEAVE_EPOCH, STATIC_LEAVE_EPOCH})
+
 
 class Hearing(NamedTuple):
     """One heartbeat, with all that is known of who sends it. `new_id` is new in the world."""
@@ -94,7 +96,7 @@ def heartbeat(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step
     """Answers a heartbeat to a group; `migration.consumer_group_for` says which."""
     try:
         check_request(hearing.request, hearing.caller.version, around.rules.assignors)
-        if hearing.request.member_epoch in {LEAVE_EPOCH, STATIC_LEAVE_EPOCH}:
+        if hearing.request.member_epoch in _LEAVE_EPOCHS:
             leave(group, hearing, around, step)
         else:
             _hear(group, hearing, around, step)
@@ -145,8 +147,16 @@ def refuse_heartbeat(hearing: Hearing, error: ApiError, step: Step) -> None:
             client_host=caller.client_host,
             error=error.code.name,
             reason=error.message,
+            request=_what(request),
         )
     )
+
+
+def _what(request: ConsumerGroupHeartbeatRequest) -> str:
+    """What a heartbeat is for: its epoch says so."""
+    if request.member_epoch == 0:
+        return "join"
+    return "leave" if request.member_epoch in _LEAVE_EPOCHS else "heartbeat"
 
 
 def _hear(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step: Step) -> None:

@@ -7,7 +7,8 @@ who did not come back; `AssignmentStored` says that the members have their parti
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, Final
 
 from quorate.metadata.event import Event
 from quorate.values import dataclass
@@ -142,7 +143,7 @@ class MemberFenced(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemberRefused(Event):
-    """Somebody wanted to join and may not."""
+    """Somebody may not join; or speaks to a consumer group as a member that it is not, or is not any more."""
 
     warns: ClassVar[bool] = True
     group_id: str
@@ -151,12 +152,21 @@ class MemberRefused(Event):
     client_host: str
     error: str
     reason: str
+    request: str = "join"  # or "heartbeat" or "leave", which are those of a consumer group
 
     def line(self) -> str:
+        what = _REFUSED.get(self.request, f"Refused a {self.request} to group")
         return (
-            f"Refused to let a member join group {self.group_id}: {self.reason} error={self.error}"
+            f"{what} {self.group_id}: {self.reason} error={self.error}"
             f" member={self.member_id} client={self.client_id} host={self.client_host}"
         )
+
+
+_REFUSED: Final[Mapping[str, str]] = {
+    "join": "Refused to let a member join group",
+    "heartbeat": "Refused a heartbeat to group",
+    "leave": "Refused to let a member leave group",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +198,7 @@ class GroupAppendRefused(Event):
     records: int
     error: str  # of the log
     answer: str  # that members get
+    offsets: int = 0  # of these records: if all are, no member of a group is concerned
 
     def line(self) -> str:
         return (

@@ -187,7 +187,8 @@ class GroupShard:
         step.answers += [Answer(one.ticket, refused(one.response, told)) for one in effects.answers]
         groups = dict.fromkeys(_group_of(record) for record in effects.records)
         if groups:
-            step.tell(GroupAppendRefused(tuple(groups), len(effects.records), code.name, told.name))
+            offsets = sum(isinstance(record.key, OffsetCommitKey) for record in effects.records)
+            step.tell(GroupAppendRefused(tuple(groups), len(effects.records), code.name, told.name, offsets))
         if code is not ErrorCode.REQUEST_TIMED_OUT:
             for record in effects.records:
                 if isinstance(record.key, GroupMetadataKey) and record.value is not None:
