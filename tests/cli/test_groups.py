@@ -39,7 +39,8 @@ def test_groups_are_listed_with_their_kind_and_state(town: Town) -> None:
         lines = town.run("list").stdout.splitlines()
         assert lines[0].split() == ["GROUP", "KIND", "STATE", "TYPE"]
         assert ["listed", "classic", "Empty", "-"] in [line.split() for line in lines]
-        assert town.run("list", "--state", "Dead").stdout == "there are no groups\n"
+        assert stable == {one["group"] for one in town.read("list", "--state", "stable")}
+        assert town.run("list", "--state", "Dead").stdout == "there are no such groups\n"
     finally:
         leave()
 
@@ -125,7 +126,10 @@ def test_what_is_in_use_is_neither_reset_nor_deleted(town: Town, protocol: Group
         assert done.exit_code == 1
         assert done.stderr.startswith(f"quorate: group {group} is Stable: stop its members first")
         done = town.run("delete", group)
-        assert (done.exit_code, done.stderr) == (1, "quorate: the group has members: stop them first\n")
+        assert (done.exit_code, done.stderr) == (
+            1,
+            f"quorate: group '{group}': the group has members: stop them first\n",
+        )
     finally:
         leave()
 
@@ -133,11 +137,35 @@ def test_what_is_in_use_is_neither_reset_nor_deleted(town: Town, protocol: Group
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("describe", "none"), "there is no such group"),
-        (("delete", "none"), "there is no such group"),
+        (("list", "--state", "Bogus"), "'Bogus': allowed is Assigning, CompletingRebalance, Dead, Empty,"),
+        (("list", "--state", "Empty", "--state", ""), "--state '': allowed is"),
+        (("list", "--kind", "bogus"), "--kind 'bogus': allowed is classic, consumer"),
+        (("describe", "none"), "group 'none': there is no such group"),
+        (("describe", "it's none"), 'group "it\'s none": there is no such group'),
+        (("describe", ""), "group '': that is not the name of a group"),
+        (("lag", "none"), "group 'none': there is no such group"),
+        (("delete", "none"), "group 'none': there is no such group"),
         (("reset-offsets", "none"), "say one of --to-earliest"),
         (("reset-offsets", "none", "--to-earliest", "--to-latest"), "say one of --to-earliest"),
+        (
+            ("reset-offsets", "none", "--to-earliest"),
+            "no group 'none'; to give it a place to begin, name topics",
+        ),
+        (("reset-offsets", "none", "--to-earliest", "--execute"), "there is no group 'none'"),
         (("reset-offsets", "none", "--to-datetime", "soon"), "not a time as in"),
+        (("reset-offsets", "none", "--to-datetime", "0001-01-01T00:00:00+00:00"), "before 1970"),
+        (("reset-offsets", "none", "--to-datetime", "0001-01-01T00:00:00"), "before 1970"),
+        (("reset-offsets", "none", "--to-datetime", "1969-12-31T23:59:59.998+00:00"), "before 1970"),
+        (
+            ("reset-offsets", "none", "--topic", "orders:x", "--to-latest"),
+            "--topic 'orders:x': not a topic, or",
+        ),
+        (
+            ("reset-offsets", "none", "--topic", "orders:", "--to-latest"),
+            "--topic 'orders:': not a topic, or",
+        ),
+        (("reset-offsets", "none", "--topic", "orders:-1", "--to-latest"), "the number of a partition"),
+        (("reset-offsets", "none", "--topic", "orders:" + "9" * 5000, "--to-latest"), "as in orders:7"),
         (("reset-offsets", "none", "--topic", "orders:7", "--to-latest"), "orders has no partition 7"),
     ],
 )
@@ -149,6 +177,50 @@ def test_what_cannot_be_done_is_said_and_is_exit_code_1(
     assert done.stderr.startswith("quorate: ")
     assert reason in done.stderr
     assert done.stdout == ""
+
+
+def test_a_group_that_has_committed_nothing_has_nothing_to_reset(town: Town) -> None:
+    town.member("idle")()
+    done = town.run("reset-offsets", "idle", "--to-earliest", "--execute")
+    assert done.exit_code == 0
+    assert done.stdout.startswith("there is nothing to reset: the group has committed nothing")
+
+
+def test_names_are_shown_on_one_line_and_are_exact_as_json(town: Town) -> None:
+    group = "bills\n2026-01-01 ERROR all is lost\x1b[31m  [ x  y ]"
+    shown = r"bills\n2026-01-01 ERROR all is lost\x1b[31m  [ x  y ]"
+    town.member(group)()
+    assert group in [one["group"] for one in town.read("list")]
+    assert any(line.startswith(f"{shown}  ") for line in town.run("list").stdout.splitlines())
+    assert town.read("describe", group)["group"] == group
+    (line,) = town.run("describe", group).stdout.splitlines()
+    assert line.startswith(f"group {shown} is Empty")
+    found = told_of(town, group, "RebalanceEnded", times=2)
+    assert {one["group_id"] for one in found if "group_id" in one} == {group}
+    lines = town.run("why", group).stdout.splitlines()
+    assert len(lines) == len(found)
+    assert all("\x1b" not in line for line in lines)
+    (line,) = town.run("delete", group).stdout.splitlines()
+    assert line == f"group {shown} is deleted"
+
+
+def test_why_says_how_many_like_it_were_not_told(town: Town) -> None:
+    refused = {
+        "group_id": "full",
+        "member_id": "m",
+        "client_id": "c",
+        "client_host": "/h",
+        "error": "GROUP_MAX_SIZE_REACHED",
+        "reason": "it is full",
+        "untold": 41,
+    }
+    town.publish({"version": 1, "node": 8, "sequence": 1, "time_ms": 1, "kind": "MemberRefused", **refused})
+    told_of(town, "full", "MemberRefused")
+    line = town.run("why", "full").stdout.splitlines()[0]
+    assert line.endswith(
+        "Refused to let a member join group full: it is full error=GROUP_MAX_SIZE_REACHED member=m client=c"
+        " host=/h untold=41"
+    )
 
 
 def test_nobody_answers_and_that_is_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:

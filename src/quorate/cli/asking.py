@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -58,12 +59,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 _LIST: Final = re.compile(r"\[\n\s*([\w\s\"',.:/@+-]*?)\n\s*\]")  # of several lines, so it is none in a text
 _NEW_LINE: Final = re.compile(r"\n\s*")
-_ONLY_A_NAME: Final = re.compile(r"[\w ]+ '[^']*'")
+_ONLY_A_NAME: Final = re.compile(r"""[\w ]+ ('([^'\\]|\\.)*'|"([^"\\]|\\.)*"|[\w.-]+-\d+)""")
+_FIRST_YEAR: Final = 1970
+_LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999
 _IN_WORDS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
     ErrorCode.TOPIC_ALREADY_EXISTS: "it exists already",
     ErrorCode.GROUP_ID_NOT_FOUND: "there is no such group",
+    ErrorCode.INVALID_GROUP_ID: "that is not the name of a group",
     ErrorCode.NON_EMPTY_GROUP: "the group has members: stop them first",
+    ErrorCode.LEADER_NOT_AVAILABLE: "nobody leads it now",
     ErrorCode.GROUP_AUTHORIZATION_FAILED: "this client may not see that group",
     ErrorCode.TOPIC_AUTHORIZATION_FAILED: "this client may not do that with the topic",
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: "this client may not do that with the cluster",
@@ -115,6 +120,8 @@ def in_words(error: ApiError) -> str:
 
     >>> in_words(ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic 'orders'"))
     "topic 'orders': there is no such topic or partition"
+    >>> in_words(ApiError(ErrorCode.LEADER_NOT_AVAILABLE, "offsets of orders-0"))
+    'offsets of orders-0: nobody leads it now'
     """
     meaning = _IN_WORDS.get(error.code, error.code.name)
     if not error.message:
@@ -152,9 +159,17 @@ def moment_ms(text: str, option: str) -> int:
     1000
     """
     try:
-        return int(datetime.fromisoformat(text).timestamp() * 1000)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         fail(f"{option} {text!r}: not a time as in 2026-11-15T12:00:00+00:00")
+    try:
+        found_ms = math.floor(moment.timestamp() * 1000)
+    except (ValueError, OverflowError):  # without a zone it may be outside what this machine can tell
+        found_ms = -1 if moment.year < _FIRST_YEAR else _LAST_MS
+    if found_ms < 0:
+        # Below 0 are no times, but orders to brokers: the end, the beginning, and the like.
+        fail(f"{option} {text!r}: before {_FIRST_YEAR}, where the times of records begin")
+    return found_ms
 
 
 # What is shown

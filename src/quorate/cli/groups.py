@@ -7,9 +7,10 @@ could be asked.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+import re
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
 from dataclasses import fields
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
 
@@ -32,7 +33,11 @@ from quorate.client.group_offsets import Committed, commit_offsets, committed_of
 from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import list_offsets
 from quorate.coordinator import consumer_events, events
+from quorate.coordinator.classic import State
+from quorate.coordinator.consumer_state import GroupPhase
+from quorate.coordinator.group_listing import CLASSIC
 from quorate.coordinator.group_places import place_hash
+from quorate.coordinator.subscriptions import CONSUMER
 from quorate.one_line import one_line
 from quorate.protocol.errors import ApiError, ErrorCode
 
@@ -45,6 +50,11 @@ _OF_PARTITIONS: Final = frozenset({"GroupsLoaded", "GroupsUnloaded"})
 _HAS_MEMBERS: Final = frozenset(
     {"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
+_PARTITION: Final = re.compile(r"[0-9]{1,10}")
+STATES: Final = tuple(sorted({*map(str, State), *map(str, GroupPhase)}))
+KINDS: Final = (CLASSIC, CONSUMER)
+
+T = TypeVar("T")
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Groups of consumers.")
 
@@ -54,17 +64,21 @@ GroupArgument = Annotated[str, typer.Argument(metavar="GROUP", help="The name of
 @app.command("list")
 def list_groups(
     bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER,
-    state: Annotated[list[str] | None, typer.Option(help="Only groups in this state.")] = None,
+    state: Annotated[
+        list[str] | None, typer.Option(help="Only groups in this state, as Stable or Empty.")
+    ] = None,
     kind: Annotated[list[str] | None, typer.Option(help="Only classic, or only consumer groups.")] = None,
     as_json: JsonOption = False,
 ) -> None:
     """All groups."""
-    found = ask(bootstrap_server, lambda cluster: Groups(cluster).all(states=state or (), kinds=kind or ()))
+    states, kinds = _known(state or (), "--state", STATES), _known(kind or (), "--kind", KINDS)
+    found = ask(bootstrap_server, lambda cluster: Groups(cluster).all(states=states, kinds=kinds))
     if as_json:
         print_json([one._asdict() for one in found])
         return
     rows = [(one.group, one.kind, one.state, one.protocol_type) for one in found]
-    print_table(("GROUP", "KIND", "STATE", "TYPE"), rows, "there are no groups")
+    nothing = "there are no such groups" if states or kinds else "there are no groups"
+    print_table(("GROUP", "KIND", "STATE", "TYPE"), rows, nothing)
 
 
 @app.command("describe")
@@ -72,7 +86,7 @@ def describe(
     group: GroupArgument, bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER, as_json: JsonOption = False
 ) -> None:
     """A group, its members and what each reads."""
-    found = ask(bootstrap_server, lambda cluster: Groups(cluster).describe(group))
+    found = ask(bootstrap_server, lambda cluster: _of(group, Groups(cluster).describe(group)))
     if as_json:
         print_json(_group_json(found))
         return
@@ -95,7 +109,7 @@ def lag(
     group: GroupArgument, bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER, as_json: JsonOption = False
 ) -> None:
     """How far a group is behind, partition by partition."""
-    found = ask(bootstrap_server, lambda cluster: Groups(cluster).lag(group))
+    found = ask(bootstrap_server, lambda cluster: _of(group, Groups(cluster).lag(group)))
     if as_json:
         print_json([_lag_json(one) for one in found])
         return
@@ -109,7 +123,7 @@ def lag(
 @app.command("delete")
 def delete(group: GroupArgument, bootstrap_server: BootstrapOption = BOOTSTRAP_SERVER) -> None:
     """Deletes a group without members, and what it has committed."""
-    ask(bootstrap_server, lambda cluster: Groups(cluster).delete(group))
+    ask(bootstrap_server, lambda cluster: _of(group, Groups(cluster).delete(group)))
     print(one_line(f"group {group} is deleted"))
 
 
@@ -132,12 +146,14 @@ def reset_offsets(
 ) -> None:
     """Where a group goes on. Shows what it would do, unless it is told to do it."""
     target = _target(to_earliest, to_latest, to_offset, shift_by, to_datetime)
-    moves = ask(bootstrap_server, lambda cluster: _reset(cluster, group, topic or (), target, execute))
+    chosen = [_chosen(one) for one in topic or ()]
+    moves = ask(bootstrap_server, lambda cluster: _of(group, _reset(cluster, group, chosen, target, execute)))
     if as_json:
         print_json([{**one.at._asdict(), "from": one.before, "to": one.after} for one in moves])
     else:
         rows = [(one.at.topic, one.at.partition, one.before, one.after) for one in moves]
-        print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows, "there is nothing to reset")
+        nothing = "there is nothing to reset: the group has committed nothing, and no --topic was named"
+        print_table(("TOPIC", "PARTITION", "FROM", "TO"), rows, nothing)
         if rows and not execute:
             print("nothing was changed: say --execute to do it")
 
@@ -160,7 +176,43 @@ def why(
         print(f"{time_text(one['time_ms'])}  {one['line']}")
 
 
+# What is typed
+
+
+def _known(typed: Iterable[str], option: str, names: Sequence[str]) -> list[str]:
+    """Names as brokers have them, whose case does not matter. One that nothing has would find nothing."""
+    by_lower = {name.lower(): name for name in names}
+    for one in typed:
+        if one.lower() not in by_lower:
+            fail(f"{option} {one!r}: allowed is {', '.join(names)}")
+    return [by_lower[one.lower()] for one in typed]
+
+
+def _chosen(text: str) -> tuple[str, int | None]:
+    """A topic, and which of its partitions; None for all.
+
+    >>> _chosen("orders"), _chosen("orders:7")
+    (('orders', None), ('orders', 7))
+    """
+    name, separator, number = text.partition(":")
+    if not separator:
+        return name, None
+    if not _PARTITION.fullmatch(number):
+        fail(f"--topic {text!r}: not a topic, or a topic and the number of a partition, as in orders:7")
+    return name, int(number)
+
+
 # Doing it
+
+
+async def _of(group: str, answering: Coroutine[Any, Any, T]) -> T:
+    """What is answered about a group. A refusal without words says at least of which."""
+    try:
+        return await answering
+    except ApiError as error:
+        if error.message:
+            raise
+        raise ApiError(error.code, f"group {group!r}") from None
 
 
 class Move(NamedTuple):
@@ -217,18 +269,23 @@ async def _since(
 
 
 async def _reset(
-    cluster: Cluster, group: str, topics: Sequence[str], target: Target, should_execute: bool
+    cluster: Cluster,
+    group: str,
+    chosen: Sequence[tuple[str, int | None]],
+    target: Target,
+    should_execute: bool,
 ) -> list[Move]:
-    await _check_is_empty(cluster, group)
+    is_new = not await _is_there_and_empty(cluster, group)
+    if is_new and not chosen:
+        reason = f"there is no group {group!r}; to give it a place to begin, name topics with --topic"
+        raise ApiError(ErrorCode.GROUP_ID_NOT_FOUND, reason)
     committed = await committed_offsets(cluster, group)
     places: dict[TopicPartition, int | None] = {}
-    if not topics:
+    if not chosen:
         places = {at: one.offset for at, one in committed.items()}
-    for topic in topics:
-        name, _, number = topic.partition(":")
+    for name, number in chosen:
         known = (await cluster.topic(name)).partitions
-        wanted = [int(number)] if number else sorted(known)
-        for partition in wanted:
+        for partition in sorted(known) if number is None else [number]:
             if partition not in known:
                 raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} has no partition {partition}")
             at = TopicPartition(name, partition)
@@ -240,15 +297,17 @@ async def _reset(
     return moves
 
 
-async def _check_is_empty(cluster: Cluster, group: str) -> None:
+async def _is_there_and_empty(cluster: Cluster, group: str) -> bool:
+    """Whether there is such a group. `ApiError` if it has members."""
     try:
         state = (await Groups(cluster).describe(group)).state
     except ApiError as error:
         if error.code is ErrorCode.GROUP_ID_NOT_FOUND:
-            return  # it may be given a place to begin
+            return False
         raise
     if state in _HAS_MEMBERS:
         raise ApiError(ErrorCode.NON_EMPTY_GROUP, f"group {group} is {state}: stop its members first")
+    return True
 
 
 async def _events(cluster: Cluster, group: str, last: int) -> list[dict[str, Any]]:
