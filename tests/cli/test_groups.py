@@ -139,7 +139,7 @@ def test_what_is_in_use_is_neither_reset_nor_deleted(town: Town, protocol: Group
     [
         (("list", "--state", "Bogus"), "'Bogus': allowed is Assigning, CompletingRebalance, Dead, Empty,"),
         (("list", "--state", "Empty", "--state", ""), "--state '': allowed is"),
-        (("list", "--kind", "bogus"), "--kind 'bogus': allowed is classic, consumer"),
+        (("list", "--kind", "bogus"), "--kind 'bogus': allowed is classic, consumer, share, streams"),
         (("describe", "none"), "group 'none': there is no such group"),
         (("describe", "it's none"), 'group "it\'s none": there is no such group'),
         (("describe", ""), "group '': that is not the name of a group"),

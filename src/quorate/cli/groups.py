@@ -51,8 +51,9 @@ _HAS_MEMBERS: Final = frozenset(
     {"Stable", "PreparingRebalance", "CompletingRebalance", "Assigning", "Reconciling"}
 )
 _PARTITION: Final = re.compile(r"[0-9]{1,10}")
-STATES: Final = tuple(sorted({*map(str, State), *map(str, GroupPhase)}))
-KINDS: Final = (CLASSIC, CONSUMER)
+# Of share and streams groups there are some on Apache's clusters.
+STATES: Final = tuple(sorted({*map(str, State), *map(str, GroupPhase), "NotReady"}))
+KINDS: Final = (CLASSIC, CONSUMER, "share", "streams")
 
 T = TypeVar("T")
 
@@ -67,7 +68,9 @@ def list_groups(
     state: Annotated[
         list[str] | None, typer.Option(help="Only groups in this state, as Stable or Empty.")
     ] = None,
-    kind: Annotated[list[str] | None, typer.Option(help="Only classic, or only consumer groups.")] = None,
+    kind: Annotated[
+        list[str] | None, typer.Option(help="Only groups of this kind, as classic or consumer.")
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """All groups."""

@@ -11,21 +11,24 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from quorate.broker import events as of_brokers
+from quorate.controller import alter_partition as of_partitions
 from quorate.controller import events as of_controllers
+from quorate.coordinator import consumer_events as of_consumer_groups
 from quorate.coordinator import events as of_groups
 from quorate.metadata.event import Event
 from quorate.spark.metadata_rows import MALFORMED
 from quorate.spark.record_json import dumps
 from quorate.spark.schemas import EVENTS, arrow_schema
+from quorate.zookeeper import events as of_zookeeper
 
-__all__ = ["ARROW_EVENTS", "JOURNAL", "Line", "event_batch"]
+__all__ = ["ARROW_EVENTS", "JOURNAL", "KNOWN", "Line", "event_batch"]
 
 ARROW_EVENTS: Final = arrow_schema(EVENTS)
 JOURNAL: Final = -1  # in place of a partition
 
-_KNOWN: Final[Mapping[str, type[Event]]] = {
+KNOWN: Final[Mapping[str, type[Event]]] = {
     name: declared
-    for module in (of_controllers, of_brokers, of_groups)
+    for module in (of_controllers, of_partitions, of_brokers, of_groups, of_consumer_groups, of_zookeeper)
     for name, declared in vars(module).items()
     if isinstance(declared, type) and issubclass(declared, Event) and declared is not Event
 }
@@ -82,7 +85,7 @@ def _row(cluster_id: str, line: Line) -> dict[str, Any]:
 
 def _words(event: Mapping[str, Any]) -> str | None:
     """What the node's log says of it; None for an event of a kind that came after this was written."""
-    declared = _KNOWN.get(event["kind"])
+    declared = KNOWN.get(event["kind"])
     if declared is None:
         return None
     names = {one.name for one in fields(declared)}
