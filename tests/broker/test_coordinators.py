@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from broker.serving import Serving, in_loop
-from quorate.broker.coordinators import STEPS_MAX, Coordinators
+from quorate.broker.coordinators import DUE_MAX, STEPS_MAX, Coordinators
 from quorate.broker.coordinators_gathering import QUIET_S, TOGETHER_MAX
 from quorate.coordinator.effects import Answer, Effects, LogRecord, Moment
 from quorate.coordinator.group_records import OffsetCommitKey, OffsetCommitValue
@@ -55,6 +55,12 @@ class Counting:
         self.ticks += 1
         self.next_deadline_ms = inf
         return Effects([add(1000)])
+
+    def tick_again(self, _moment):
+        """Something is due as soon as it is done."""
+        self.ticks += 1
+        assert self.ticks < 100_000, "nobody else gets a turn"
+        return Effects()
 
     # Requests
 
@@ -291,6 +297,35 @@ async def test_time_passes(hosting):
         await asyncio.sleep(0.001)
     assert hosted.shard.ticks == 1
     assert hosted.shard.sum == 1000
+
+
+@in_loop
+async def test_one_that_always_has_something_to_do_holds_up_nobody(hosting):
+    hosted = await hosting.lead()
+    hosted.shard.tick = hosted.shard.tick_again
+    hosted.shard.next_deadline_ms = hosting.serving.now_ms
+    for _ in range(5):
+        before = hosted.shard.ticks
+        assert await hosting.ask(hosted, hosted.shard.add(1)) == ErrorCode.NONE
+        await asyncio.sleep(0.001)
+        assert hosted.shard.ticks > before
+    hosted.shard.next_deadline_ms = inf
+
+
+@in_loop
+async def test_many_who_are_late_are_told_so_a_few_at_a_time(hosting):
+    hosted = await hosting.lead(replicas=(1, 2))
+    hosting.shards.commit_timeout_ms = 1
+    late = [hosting.begin(hosted, hosted.shard.add(1)) for _ in range(3 * DUE_MAX)]
+    told = []
+    await asyncio.sleep(0)  # they are written
+    hosting.serving.now_ms += 10
+    while not all(one.done() for one in late):
+        await asyncio.sleep(0)
+        told.append(len(hosted.shard.refused))
+    assert hosted.shard.refused == [ErrorCode.REQUEST_TIMED_OUT] * len(late)
+    assert {DUE_MAX, 2 * DUE_MAX, 3 * DUE_MAX} <= set(told)
+    assert [(await one).error_code for one in late] == [ErrorCode.REQUEST_TIMED_OUT] * len(late)
 
 
 @in_loop

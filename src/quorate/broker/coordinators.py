@@ -42,11 +42,14 @@ from quorate.protocol.message import Message, Response
 from quorate.storage.errors import AppendError, StorageError
 from quorate.values import dataclass, plain_members
 
-__all__ = ["Coordinators", "Hosted", "LoadCounts", "Shard", "State"]
+__all__ = ["DUE_MAX", "STEPS_MAX", "Coordinators", "Hosted", "LoadCounts", "Shard", "State"]
 
 STEPS_MAX: Final = 32
 """So many are taken before what they have decided is written, even if more is waiting to be heard. It costs a
 write for so many, and their askers can go on while others are served."""
+DUE_MAX: Final = 32
+"""So much of what is due is done in one turn of the loop, and the rest in the next. Thousands of sessions may
+end at once; and if there were no end to what a coordinator finds to do, the node would still serve others."""
 
 
 class Shard(Foldable, Protocol):
@@ -589,13 +592,25 @@ class Hosted(Generic[S]):
         self._timer_ms = due_ms
 
     def _due(self) -> None:
+        """Does what is due, or so much of it: for the rest the timer is set to go off at once."""
         self._timer, self._timer_ms = None, inf
         moment = self._host.moment()
-        while self.state is State.ACTIVE and self._held and self._held[0].deadline_ms <= moment.now_ms:
-            for late in self._held.popleft().steps:
-                if self.state is State.ACTIVE:
-                    refused = self.shard.append_refused(late, ErrorCode.REQUEST_TIMED_OUT, moment)
-                    self._carry_out(refused, moment)
-        while self.state is State.ACTIVE and self.shard.next_deadline_ms <= moment.now_ms:
-            self._carry_out(self.shard.tick(moment), moment)
+        for _ in range(DUE_MAX):
+            if self.state is not State.ACTIVE:
+                return
+            if self._held and self._held[0].deadline_ms <= moment.now_ms:
+                refused = self.shard.append_refused(self._take_late(), ErrorCode.REQUEST_TIMED_OUT, moment)
+                self._carry_out(refused, moment)
+            elif self.shard.next_deadline_ms <= moment.now_ms:
+                self._carry_out(self.shard.tick(moment), moment)
+            else:
+                break
         self._arm()
+
+    def _take_late(self) -> Written:
+        """The step that was to be committed first."""
+        steps = self._held[0].steps
+        late = steps.pop(0)
+        if not steps:
+            self._held.popleft()
+        return late
