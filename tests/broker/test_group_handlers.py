@@ -69,20 +69,25 @@ class Coordinating(Serving):
     async def join(self, group="g", member="", version=5, **more):
         return await self.ask(
             JoinGroupRequest(
-                group_id=group,
-                session_timeout_ms=10_000,
-                rebalance_timeout_ms=10_000,
-                member_id=member,
-                protocol_type="consumer",
-                protocols=[JoinGroupRequest.Protocol(name="range", metadata=b"")],
-                **more,
+                **{
+                    "group_id": group,
+                    "session_timeout_ms": 10_000,
+                    "rebalance_timeout_ms": 10_000,
+                    "member_id": member,
+                    "protocol_type": "consumer",
+                    "protocols": [JoinGroupRequest.Protocol(name="range", metadata=b"")],
+                    **more,
+                }
             ),
             version,
         )
 
     async def joined(self, group="g"):
         """A member of a stable group of one."""
-        joined = await self.join(group, (await self.join(group)).member_id)
+        return await self.synced(await self.join(group, (await self.join(group)).member_id), group)
+
+    async def synced(self, joined, group="g"):
+        """It leads, and assigns everything to itself."""
         assert joined.error_code == ErrorCode.NONE
         synced = await self.ask(
             SyncGroupRequest(
@@ -417,6 +422,24 @@ async def test_what_may_be_done_to_a_group_is_told_on_request(serving):
     request = DescribeGroupsRequest(groups=["g"], include_authorized_operations=True)
     (described,) = (await serving.ask(request, 5)).groups
     assert described.authorized_operations == sum(1 << one for one in (3, 6, 8, 10, 11))
+
+
+@in_loop
+async def test_a_member_that_gives_others_no_time_to_come_back_holds_up_nobody(serving):
+    await serving.begin_to_coordinate()
+    await serving.synced(await serving.join(version=9, group_instance_id="i"))
+    again = await serving.join(version=9, group_instance_id="i", rebalance_timeout_ms=0)
+    assert (again.error_code, again.generation_id) == (ErrorCode.NONE, 1)
+    passing = await serving.join(version=9)
+    assert passing.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    leaving = LeaveGroupRequest.MemberIdentity(member_id=passing.member_id)
+    await serving.ask(LeaveGroupRequest(group_id="g", members=[leaving]), 5)
+    for _ in range(3):
+        await asyncio.sleep(0.001)
+        beat = HeartbeatRequest(group_id="g", generation_id=1, member_id=again.member_id)
+        assert (await serving.ask(beat, 3)).error_code == ErrorCode.REBALANCE_IN_PROGRESS
+    rejoined = await serving.join(version=9, member=again.member_id, group_instance_id="i")
+    assert (rejoined.error_code, rejoined.generation_id) == (ErrorCode.NONE, 2)
 
 
 @in_loop

@@ -24,6 +24,38 @@ def keep_alive(groups: Groups, ms: int, *consumers: Consumer) -> None:
         groups.passes(5_000)
 
 
+@pytest.mark.parametrize("rebalance_ms", [0, 1, 999])
+def test_static_members_that_have_no_time_to_come_back_do_not_keep_the_coordinator_awake(
+    rebalance_ms: int,
+) -> None:
+    groups = Groups()
+    a = groups.consumer("a", instance_id="i", session_ms=30_000)
+    a.joins()
+    groups.passes(3_000)
+    groups.settles(a)
+    again = a.restarts()
+    again.rebalance_ms = rebalance_ms
+    assert again.joins().code is OK
+    passing = groups.consumer("b")
+    passing.member_id = passing.asks_to_join().response.member_id
+    passing.leaves()
+    groups.passes(29_000)
+    assert groups.state == "PreparingRebalance"  # it is up to the static member, whose session lasts
+    assert again.joins().code is OK
+    assert again.generation == 2
+
+
+def test_a_static_member_that_had_no_time_to_come_back_is_waited_for_until_its_session_ends() -> None:
+    groups = Groups()
+    a = groups.consumer("a", instance_id="i", rebalance_ms=0)
+    a.joins()
+    groups.passes(3_000)
+    a.syncs({a: b"1"})
+    groups.consumer("b").joins()  # with a generation of its own, as soon as there is no time left
+    groups.passes(60_000)
+    assert groups.state == "Empty"
+
+
 class TestTheEndOfPreparing:
     def test_it_ends_when_everybody_has_joined(self) -> None:
         groups = Groups()

@@ -36,12 +36,12 @@ class GroupsUnderFire(RuleBasedStateMachine):
         self.counted = 0
 
     def _consumer(self, number: int) -> Consumer:
-        is_static = number % 4 == 3
+        is_static = number % 4 in {2, 3}
         protocols = [("x", b"x%d" % number), ("y", b"y")] if number % 2 else [("y", b"y"), ("x", b"x")]
         return self.groups.consumer(
             f"c{number}",
             group_id=GROUP_IDS[number // 4],
-            instance_id="static" if is_static else None,
+            instance_id=f"static-{number}" if is_static else None,
             join_version=(9, 3, 5, 9)[number % 4],
             session_ms=(6_000, 10_000)[number % 2],
             rebalance_ms=(5_000, 20_000)[number // 2 % 2],
@@ -66,6 +66,21 @@ class GroupsUnderFire(RuleBasedStateMachine):
     @rule(number=consumers)
     def restarts(self, number: int) -> None:
         self.consumers[number] = self.consumers[number].restarts()
+
+    @rule(number=consumers, rebalance_ms=st.sampled_from([0, 1, 7, 300, 20_000]))
+    def comes_back_with_another_time_out(self, number: int, rebalance_ms: int) -> None:
+        self.restarts(number=number)
+        self.consumers[number].rebalance_ms = rebalance_ms
+        self.joins(number=number)
+
+    @rule(number=consumers)
+    def asks_for_an_id_and_gives_it_back(self, number: int) -> None:
+        group_id, client_id = GROUP_IDS[number // 4], f"c{number}"
+        passing = self.groups.consumer(client_id, group_id=group_id, protocols=self.consumers[0].protocols)
+        reply = passing.asks_to_join()
+        if reply.code is ErrorCode.MEMBER_ID_REQUIRED:
+            passing.member_id = reply.response.member_id
+            passing.leaves()
 
     @rule(number=consumers)
     def syncs(self, number: int) -> None:
@@ -204,7 +219,9 @@ class GroupsUnderFire(RuleBasedStateMachine):
             assert (members.leader in members) == bool(members)
             assert bool(members) or group.state in {State.EMPTY, State.PREPARING}
             assert group.state is not State.EMPTY or not members
-            assert len(members) <= 4 or group.state is State.PREPARING
+            # Static ones that do not come back are not put out, and others may come meanwhile.
+            dynamic = [one for one in members if one.instance_id is None]
+            assert len(dynamic) <= 4 or group.state is State.PREPARING
 
     @invariant()
     def whatever_waits_has_an_end(self) -> None:
@@ -249,5 +266,22 @@ def _timers(shard: Any) -> list[Timer]:
     return list(shard._deadlines._due_ms)
 
 
+class GroupsWithoutPatience(GroupsUnderFire):
+    """Members of groups that were stable give the others no time to speak of to come back."""
+
+    @rule(numbers=st.lists(consumers, unique=True, min_size=1, max_size=3), data=st.data())
+    def are_in_a_generation_and_some_come_back(self, numbers: list[int], data: Any) -> None:
+        for number in numbers:
+            self.joins(number=number)
+        self.groups.passes(2_000)
+        for number in numbers * 2:
+            self.syncs(number=number)
+        for number in data.draw(st.lists(st.sampled_from(numbers), unique=True)):
+            rebalance_ms = data.draw(st.sampled_from([0, 0, 1, 7]))
+            self.comes_back_with_another_time_out(number=number, rebalance_ms=rebalance_ms)
+
+
 GroupsUnderFire.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
+GroupsWithoutPatience.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
 TestGroupsUnderFire = GroupsUnderFire.TestCase
+TestGroupsWithoutPatience = GroupsWithoutPatience.TestCase

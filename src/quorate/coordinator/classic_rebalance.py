@@ -129,7 +129,7 @@ def _complete(group: ClassicGroup, step: Step) -> None:
         remove(group, member, Trigger.COMPLETE, step)
     if members and not members.elect_joined():
         # Nobody came, but static members are still in their sessions: it is up to these.
-        step.set_timer(group.timer(TimerKind.JOIN), members.rebalance_timeout_ms)
+        step.set_timer_again(group.timer(TimerKind.JOIN), members.rebalance_timeout_ms)
         return
     group.begin_generation(step.wall_ms)
     group.completing_ms = step.now_ms

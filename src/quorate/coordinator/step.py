@@ -13,7 +13,11 @@ from quorate.protocol.message import Message
 from quorate.protocol.message import Record as Declared
 from quorate.values import plain_members
 
-__all__ = ["DELETIONS", "EXPIRY", "REASON_MAX", "Step", "Timer", "TimerKind"]
+__all__ = ["AGAIN_MIN_MS", "DELETIONS", "EXPIRY", "REASON_MAX", "Step", "Timer", "TimerKind"]
+
+AGAIN_MIN_MS: Final = 1_000
+"""What was waited for in vain is not looked at again before that. Members say themselves how long they are to
+be waited for, and may say that it is no time at all: a coordinator would do nothing else but look."""
 
 REASON_MAX: Final = 255
 """How many characters of a client's reason are kept."""
@@ -95,6 +99,10 @@ class Step:
 
     def set_timer(self, timer: Timer, after_ms: float) -> None:
         self.deadlines.set(timer, self.now_ms + after_ms)
+
+    def set_timer_again(self, timer: Timer, after_ms: float) -> None:
+        """Sets a timer that has come, while nothing else has happened that it could come of."""
+        self.deadlines.set(timer, self.now_ms + max(after_ms, AGAIN_MIN_MS))
 
     def cancel_timer(self, timer: Timer) -> None:
         self.deadlines.cancel(timer)
