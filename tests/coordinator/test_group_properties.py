@@ -90,6 +90,7 @@ class GroupsUnderFire(RuleBasedStateMachine):
             self.groups.consumer("any", member_id=member_id): b"%d of %d" % (place, consumer.generation)
             for place, member_id in enumerate(consumer.members)
         }
+        is_first = consumer.leads and key not in self.handed_out
         if consumer.leads:
             self.handed_out.setdefault(
                 key, {one.member_id: assignment for one, assignment in assignments.items()}
@@ -99,6 +100,8 @@ class GroupsUnderFire(RuleBasedStateMachine):
         reply.heard = self._hears(key, member_id)
         if not reply.waits:
             reply.heard(reply.response)
+        if is_first and not reply.waits and reply.code is not OK:
+            del self.handed_out[key]  # of a group that is there no more, and may begin anew
 
     def _hears(self, key: tuple[int, str, int], member_id: str) -> Any:
         def hears(response: Any) -> None:
