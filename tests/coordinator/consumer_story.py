@@ -51,6 +51,9 @@ from quorate.protocol.types import Uuid
 GROUP = "g"
 OK = ErrorCode.NONE
 START_WALL_MS = 1_700_000_000_000
+TICKS_AT_ONCE_MAX = 1_000
+"""So much may be due at one time."""
+TICKS_PER_SECOND_MAX = 10
 
 
 def topic_id(name: str) -> Uuid:
@@ -120,9 +123,12 @@ class ConsumerStory:
     def passes(self, ms: float) -> None:
         """Time goes on; whatever is due happens on the way."""
         end = self.now_ms + ms
+        ticks_left = TICKS_AT_ONCE_MAX + ms / 1000 * TICKS_PER_SECOND_MAX
         while self.shard.next_deadline_ms <= end:
             self.now_ms = max(self.now_ms, self.shard.next_deadline_ms)
             self.carry_out(self.shard.tick(self.moment))
+            ticks_left -= 1
+            assert ticks_left > 0, "the coordinator does not rest"
         self.now_ms = end
 
     # The cluster

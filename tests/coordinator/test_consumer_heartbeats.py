@@ -356,6 +356,21 @@ def test_what_was_found_while_the_log_refused_is_found_again() -> None:
     assert a.beats().has == {"t": {0, 1}}
 
 
+def test_who_cannot_be_put_out_now_is_put_out_a_second_later() -> None:
+    story = ConsumerStory({"t": 2})
+    a, b = story.member("a"), story.member("b")
+    a.rebalance_ms = 0
+    a.joins("t")
+    b.joins("t")
+    a.beats()  # it has to give a partition back, and has no time for it
+    story.refuses = True
+    story.passes(900)
+    story.refuses = False
+    assert a.id in story.state.members
+    story.passes(100)
+    assert a.id not in story.state.members
+
+
 def test_a_group_whose_first_records_are_refused_does_not_exist() -> None:
     story = ConsumerStory({"t": 1})
     story.refuses = True

@@ -1,5 +1,6 @@
 """Offsets that nobody needs any more, and groups that have none left."""
 
+import pytest
 from group_story import OK, Consumer, Groups, subscription
 
 from quorate.protocol.errors import ErrorCode
@@ -151,6 +152,33 @@ def test_what_the_log_refuses_expires_later() -> None:
     assert groups.fetched() == (5, OK)
     groups.passes(CHECK_MS)
     assert groups.fetched() == (-1, OK)
+
+
+def test_what_the_log_refuses_is_not_tried_again_and_again() -> None:
+    groups = Groups()
+    for partition in range(1_500):
+        groups.commits_offset(1, "t", partition)
+    groups.passes(WEEK_MS - 2_000)
+    refused = 0
+    for _ in range(CHECK_MS // 10):
+        groups.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+        groups.passes(10)
+        refused += groups.refuses is None
+    assert 1 < refused <= CHECK_MS // 1_000
+    groups.refuses = None
+    groups.passes(2_000)
+    assert groups.fetched("t", 1_499) == (-1, OK)
+
+
+@pytest.mark.parametrize("interval_ms", [0, 1])
+def test_offsets_are_not_looked_through_all_the_time(interval_ms: int) -> None:
+    groups = Groups(offsets_retention_check_interval_ms=interval_ms)
+    groups.commits_offset(1)
+    before_ms, ticks = groups.now_ms, 0
+    while ticks < 20:
+        groups.passes(groups.shard.next_deadline_ms - groups.now_ms)
+        ticks += 1
+    assert groups.now_ms - before_ms >= 19_000
 
 
 def test_many_expire_in_several_steps() -> None:

@@ -116,10 +116,13 @@ class ConsumerGroup:
         self._refreshed_epoch = epoch
 
     def begin_sessions(self, around: Surroundings, step: Step) -> None:
-        """This coordinator has just taken over: every member gets all the time that there is."""
+        """This coordinator has just taken over, or could not put somebody out: every member gets all the time
+        that there is."""
         for member in self.state.members.values():
             self.keep_alive(member, around.rules, step)
             self.time_revocation(member, step)
+            step.put_off(self.timer(TimerKind.MEMBER_SESSION, member.member_id))
+            step.put_off(self.timer(TimerKind.REVOCATION, member.member_id))
 
     def keep_alive(self, member: Member, rules: ConsumerRules, step: Step) -> None:
         """A member was heard of."""

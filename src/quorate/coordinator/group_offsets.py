@@ -50,7 +50,6 @@ __all__ = ["GroupOffsets"]
 
 _GROUPS_PER_STEP: Final = 200  # that are looked through for old offsets before others get their turn
 _PAUSE_MS: Final = 5  # between such steps
-_RETRY_MS: Final = 1000  # until offsets of deleted topics are tried again that the log did not take
 
 
 class GroupOffsets:
@@ -238,8 +237,10 @@ class GroupOffsets:
             if len(step.records) >= RECORDS_MAX:
                 break  # of the same group there may be more
             self._to_expire.popleft()
-        interval_ms = step.settings.offsets_retention_check_interval_ms
-        step.set_timer(EXPIRY, _PAUSE_MS if self._to_expire else interval_ms)
+        if self._to_expire:
+            step.set_timer(EXPIRY, _PAUSE_MS)
+        else:
+            step.set_timer_again(EXPIRY, step.settings.offsets_retention_check_interval_ms)
 
     def _is_over(self, group_id: str, step: Step) -> bool:
         """Forgets what is too old. Whether nothing is left of the group then."""
@@ -274,9 +275,12 @@ class GroupOffsets:
         self._deletions.settle()
 
     def append_refused(self, step: Step) -> None:
-        """It is not: deleted topics are tried again, and all else at the next look."""
+        """It is not: deleted topics are tried again, and a look that is not over goes on later. All else is
+        tried at the next look."""
         if self._deletions.put_back():
-            step.set_timer(DELETIONS, _RETRY_MS)
+            step.set_timer_again(DELETIONS, 0)
+        if self._to_expire:
+            step.set_timer_again(EXPIRY, 0)
 
 
 def _for_producers(code: ErrorCode) -> ErrorCode:

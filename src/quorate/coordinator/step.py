@@ -102,7 +102,13 @@ class Step:
 
     def set_timer_again(self, timer: Timer, after_ms: float) -> None:
         """Sets a timer that has come, while nothing else has happened that it could come of."""
-        self.deadlines.set(timer, self.now_ms + max(after_ms, AGAIN_MIN_MS))
+        self.set_timer(timer, max(after_ms, AGAIN_MIN_MS))
+
+    def put_off(self, timer: Timer) -> None:
+        """A timer that is set, for what may just have been tried in vain, comes no sooner than that."""
+        due_ms, soonest_ms = self.deadlines.get(timer), self.now_ms + AGAIN_MIN_MS
+        if due_ms is not None and due_ms < soonest_ms:
+            self.deadlines.set(timer, soonest_ms)
 
     def cancel_timer(self, timer: Timer) -> None:
         self.deadlines.cancel(timer)
