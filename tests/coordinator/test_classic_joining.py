@@ -67,11 +67,41 @@ class TestIds:
         a.member_id = a.asks_to_join().response.member_id
         assert a.asks_to_join(group_instance_id="i").code is ErrorCode.UNKNOWN_SERVER_ERROR
 
-    def test_there_is_a_limit_to_ids_that_are_not_used(self) -> None:
+    def test_of_too_many_ids_that_are_not_used_the_oldest_is_forgotten(self) -> None:
         groups = Groups(pending_members_max=2)
-        codes = [groups.consumer("a").asks_to_join().code for _ in range(3)]
-        required = ErrorCode.MEMBER_ID_REQUIRED
-        assert codes == [required, required, ErrorCode.COORDINATOR_NOT_AVAILABLE]
+        many = [groups.consumer("a", session_ms=1_800_000) for _ in range(100)]
+        for one in many:
+            reply = one.asks_to_join()
+            assert reply.code is ErrorCode.MEMBER_ID_REQUIRED
+            one.member_id = reply.response.member_id
+        assert [one.asks_to_join().code for one in many[:98]] == [ErrorCode.UNKNOWN_MEMBER_ID] * 98
+        waiting = [one.asks_to_join() for one in many[98:]]
+        groups.passes(6_000)
+        assert [one.code for one in waiting] == [OK, OK]
+
+    def test_an_id_that_is_forgotten_holds_up_no_generation(self) -> None:
+        groups = Groups(pending_members_max=1)
+        (a,) = groups.started("a", session_ms=60_000)
+        first, second = groups.consumer("b", session_ms=30_000), groups.consumer("c")
+        first.asks_to_join()
+        second.member_id = second.asks_to_join().response.member_id
+        second.joins()
+        a.joins()
+        assert (a.generation, second.generation) == (2, 2)
+        groups.settles(a, second)
+        a.beats()
+        groups.passes(9_000)
+        second.beats()
+        groups.passes(1_000)
+        assert groups.state == "Stable"
+        groups.passes(8_999)
+        assert second.beats() is OK
+
+    def test_the_timer_of_an_id_that_is_forgotten_goes_with_it(self) -> None:
+        groups = Groups(pending_members_max=3)
+        for _ in range(1_000):
+            groups.consumer("a", session_ms=1_800_000).asks_to_join()
+        assert len(groups.shard._deadlines) == 3 + 1  # and that of old offsets
 
     def test_a_long_client_id_does_not_make_an_id_that_no_answer_can_carry(self) -> None:
         groups = Groups()

@@ -214,7 +214,7 @@ class GroupsUnderFire(RuleBasedStateMachine):
         for group in self.groups.shard.classic_groups:
             members = group.members
             assert members.joining == sum(member.joining is not None for member in members)
-            assert not members.pending & members.by_id.keys()
+            assert not members.pending.keys() & members.by_id.keys()
             assert group.awaited_syncs <= members.by_id.keys()
             assert {
                 one.instance_id: one.member_id for one in members if one.instance_id

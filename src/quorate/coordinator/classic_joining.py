@@ -123,7 +123,7 @@ def _check_size(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
         fits = True
     if fits:
         return
-    members.pending.discard(joiner.request.member_id)
+    members.pending.pop(joiner.request.member_id, None)
     step.cancel_timer(group.session(joiner.request.member_id))
     if member is not None:
         remove(group, member, Trigger.OVERSIZED, step)
@@ -164,11 +164,18 @@ def _join_new(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
 
 
 def _give_id(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
-    """So that a join whose answer was lost does not leave a member behind."""
-    if len(group.members.pending) >= step.settings.pending_members_max:
-        raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, "too many ids were given out and not used")
+    """So that a join whose answer was lost does not leave a member behind.
+
+    Whoever was given one and does not come with it keeps nobody out: if there are too many, the oldest one is
+    forgotten. Its owner, should it come after all, is unknown, and asks for another.
+    """
+    pending = group.members.pending
+    if len(pending) >= step.settings.pending_members_max:
+        oldest = next(iter(pending))
+        del pending[oldest]
+        step.cancel_timer(group.session(oldest))
     member_id = joiner.new_member_id
-    group.members.pending.add(member_id)
+    pending[member_id] = None
     step.set_timer(group.session(member_id), joiner.request.session_timeout_ms)
     version = joiner.caller.version
     step.answer(joiner.ticket, join_refused(version, ErrorCode.MEMBER_ID_REQUIRED, member_id))

@@ -72,8 +72,8 @@ class Members:
     by_id: dict[str, Member] = field(default_factory=dict)
     by_instance: dict[str, str] = field(default_factory=dict)
     """The member ids of static members."""
-    pending: set[str] = field(default_factory=set)
-    """Ids that were given out, for a dynamic member to join with."""
+    pending: dict[str, None] = field(default_factory=dict)
+    """Ids that were given out, for a dynamic member to join with, the oldest one first."""
     leader: str = NOBODY
     joining: int = 0
     """How many wait for the answer to their join."""
@@ -117,7 +117,7 @@ class Members:
             assert member.instance_id not in self.by_instance
             self.by_instance[member.instance_id] = member.member_id
         self.by_id[member.member_id] = member
-        self.pending.discard(member.member_id)
+        self.pending.pop(member.member_id, None)
         self._count(member, 1)
         self.leader = self.leader or member.member_id
 

@@ -98,7 +98,7 @@ def end_sync_time(group: ClassicGroup, step: Step) -> None:
 def end_session(group: ClassicGroup, member_id: str, step: Step) -> None:
     """A member was silent for too long, or an id was not used."""
     if member_id in group.members.pending:
-        group.members.pending.discard(member_id)
+        group.members.pending.pop(member_id, None)
         _complete_early(group, step)
         return
     member = group.members.get(member_id)

@@ -97,7 +97,7 @@ def leave(
         code = ErrorCode.NONE
         try:
             if one.member_id != NOBODY and one.member_id in group.members.pending:
-                group.members.pending.discard(one.member_id)
+                group.members.pending.pop(one.member_id, None)
                 step.cancel_timer(group.session(one.member_id))
                 dropped_ids = True
             else:

@@ -47,7 +47,7 @@ class GroupSettings:
     new_member_join_timeout_ms: int = 300_000
     """How long the join of a new member may wait: it cannot send heartbeats meanwhile. Fixed in Kafka."""
     pending_members_max: int = 10_000
-    """How many member ids of a group may have been given out and not been used yet."""
+    """How many member ids of a group may have been given out and not been used yet; the oldest make room."""
     member_metadata_max_bytes: int = 4 << 20
     """How much a member may say about itself in all its protocols together."""
 
