@@ -294,6 +294,60 @@ class TestSize:
         assert (refused.code, refused.response.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
         assert groups.state == "Stable"
 
+    @pytest.mark.parametrize("version", [3, 9])
+    def test_nobody_comes_to_a_full_group_while_the_leader_works(self, version: int) -> None:
+        groups = Groups(group_max_size=2)
+        a, b = groups.consumer("a"), groups.consumer("b")
+        a.joins()
+        b.joins()
+        groups.passes(6_000)
+        refused = groups.consumer("c", join_version=version).asks_to_join()
+        assert (refused.code, refused.response.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        assert groups.state == "CompletingRebalance"
+        assert b.joins().code is OK  # who is a member has its place
+        groups.settles(a, b)
+        assert groups.state == "Stable"
+
+    def test_to_an_empty_group_everybody_may_come(self) -> None:
+        groups = Groups(group_max_size=1)
+        (a,) = groups.started("a")
+        a.leaves()
+        assert groups.state == "Empty"
+        several = [groups.consumer("b").asks_to_join().code for _ in range(3)]
+        assert several == [ErrorCode.MEMBER_ID_REQUIRED] * 3
+        assert groups.consumer("c", join_version=3).asks_to_join().waits
+        assert groups.consumer("d", join_version=3).asks_to_join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    def test_who_comes_with_its_id_to_a_group_that_has_become_full_gives_it_back(self) -> None:
+        groups = Groups(group_max_size=2)
+        (a,) = groups.started("a")
+        b, late = groups.consumer("b"), groups.consumer("c")
+        for one in (b, late):
+            one.member_id = one.asks_to_join().response.member_id
+        waiting = [b.asks_to_join(), a.joins()]
+        assert all(one.waits for one in waiting)  # for the last one
+        refused = late.asks_to_join()
+        assert (refused.code, refused.response.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        assert [one.code for one in waiting] == [OK, OK]
+        assert late.asks_to_join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
+        b.leaves()
+        assert late.asks_to_join().code is ErrorCode.UNKNOWN_MEMBER_ID
+
+    @pytest.mark.parametrize("state", ["CompletingRebalance", "Stable"])
+    def test_who_comes_with_its_id_too_late(self, state: str) -> None:
+        groups = Groups(group_max_size=1)
+        a, late = groups.consumer("a"), groups.consumer("c")
+        late.member_id = late.asks_to_join().response.member_id
+        a.joins()
+        groups.passes(3_000)
+        if state == "Stable":
+            groups.settles(a)
+        assert groups.state == state
+        refused = late.asks_to_join()
+        assert (refused.code, refused.response.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        assert groups.state == state
+        assert a.beats() is OK
+
     def test_members_of_a_full_group_may_join_again(self) -> None:
         groups = Groups(group_max_size=2)
         a, b = groups.started("a", "b")

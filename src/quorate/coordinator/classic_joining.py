@@ -101,7 +101,9 @@ def join(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
             _join_known(group, joiner, step)
     except ApiError as error:
         _tell_refusal(group, joiner, error, step)
-        step.answer(joiner.ticket, join_refused(joiner.caller.version, error.code, request.member_id))
+        # Whoever is turned away for good has no id any more.
+        member_id = NOBODY if error.code is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
+        step.answer(joiner.ticket, join_refused(joiner.caller.version, error.code, member_id))
 
 
 # Who may
