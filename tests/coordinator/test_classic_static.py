@@ -81,6 +81,22 @@ class TestRestarts:
         groups.passes(10_000)
         assert b.beats() is ErrorCode.UNKNOWN_MEMBER_ID
 
+    def test_if_it_cannot_be_written_down_it_must_still_ask_for_its_assignment(self) -> None:
+        groups = Groups()
+        a = groups.consumer("a", instance_id="i", rebalance_ms=9_000)
+        b = groups.consumer("b", instance_id="j", rebalance_ms=9_000)
+        a.joins()
+        b.joins()
+        groups.passes(6_000)
+        a.syncs({a: b"a", b: b"b"})
+        groups.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+        b.restarts().joins()
+        groups.passes(8_999)
+        assert (a.beats(), b.beats()) == (OK, OK)
+        groups.passes(1)
+        assert a.beats() is ErrorCode.REBALANCE_IN_PROGRESS
+        assert b.beats() is ErrorCode.UNKNOWN_MEMBER_ID
+
     def test_it_is_shown_as_the_client_that_came_first(self) -> None:
         groups = Groups()
         _a, b = started(groups)

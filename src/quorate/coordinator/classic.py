@@ -196,6 +196,12 @@ class ClassicGroup:
         self.awaited_syncs.clear()
         self.move(Trigger.COMPLETE if self.members else Trigger.ABANDONED, wall_ms)
 
+    def replace_awaited(self, old: Member, new: Member) -> None:
+        """A member that has taken another's place must ask for its assignment if the other had to."""
+        if old.member_id in self.awaited_syncs:
+            self.awaited_syncs.remove(old.member_id)
+            self.awaited_syncs.add(new.member_id)
+
     # What the log keeps
 
     def write(self, step: Step, assignments: Mapping[str, bytes]) -> None:

@@ -111,6 +111,7 @@ class ClassicGroups:
             old, member = group.replaced
             group.replaced = None
             group.members.replace(member, old)
+            group.replace_awaited(member, old)
             step.cancel_timer(group.session(member.member_id))
             group.keep_alive(old, step)
         elif group.state is State.COMPLETING:

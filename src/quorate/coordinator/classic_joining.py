@@ -211,9 +211,7 @@ def _replace(group: ClassicGroup, joiner: Joiner, old: Member, step: Step) -> No
     group.members.replace(old, member)
     step.cancel_timer(group.session(old.member_id))
     group.keep_alive(member, step)
-    if old.member_id in group.awaited_syncs:
-        group.awaited_syncs.remove(old.member_id)
-        group.awaited_syncs.add(member.member_id)
+    group.replace_awaited(old, member)
     if group.state is State.STABLE and group.members.choose_protocol() == group.protocol:
         _take_over(group, joiner, member, leader_before, step)
         group.replaced = (old, member)
