@@ -85,7 +85,7 @@ class GroupsUnderFire(RuleBasedStateMachine):
     @rule(number=consumers)
     def syncs(self, number: int) -> None:
         consumer = self.consumers[number]
-        key = (self.coordinator, consumer.group_id, consumer.generation)
+        key = (self._lives(consumer.group_id), consumer.group_id, consumer.generation)
         assignments = {
             self.groups.consumer("any", member_id=member_id): b"%d of %d" % (place, consumer.generation)
             for place, member_id in enumerate(consumer.members)
@@ -102,6 +102,11 @@ class GroupsUnderFire(RuleBasedStateMachine):
             reply.heard(reply.response)
         if is_first and not reply.waits and reply.code is not OK:
             del self.handed_out[key]  # of a group that is there no more, and may begin anew
+
+    def _lives(self, group_id: str) -> int:
+        """Counts how often a group may have begun anew, with the same generations."""
+        deleted = sum(event.group_id == group_id for event in self.groups.told("GroupDeleted"))
+        return self.coordinator + deleted
 
     def _hears(self, key: tuple[int, str, int], member_id: str) -> Any:
         def hears(response: Any) -> None:
@@ -276,12 +281,15 @@ class GroupsWithoutPatience(GroupsUnderFire):
     def are_in_a_generation_and_some_come_back(self, numbers: list[int], data: Any) -> None:
         for number in numbers:
             self.joins(number=number)
+            self.generations_never_go_back()
         self.groups.passes(2_000)
         for number in numbers * 2:
             self.syncs(number=number)
+            self.generations_never_go_back()
         for number in data.draw(st.lists(st.sampled_from(numbers), unique=True)):
             rebalance_ms = data.draw(st.sampled_from([0, 0, 1, 7]))
             self.comes_back_with_another_time_out(number=number, rebalance_ms=rebalance_ms)
+            self.generations_never_go_back()
 
 
 GroupsUnderFire.TestCase.settings = settings(max_examples=40, stateful_step_count=40)
