@@ -1,8 +1,9 @@
 """Joining a classic group: ids, protocols, the first generation, and who is let in."""
 
 import pytest
-from group_story import OK, Groups, subscription
+from group_story import OK, Consumer, Groups, subscription
 
+from quorate.coordinator.settings import GroupSettings
 from quorate.protocol.errors import ErrorCode
 
 
@@ -141,6 +142,11 @@ class TestRequests:
         a = groups.consumer("a", protocols=[("x", b"." * 60), ("y", b"." * 60)])
         assert a.asks_to_join().code is ErrorCode.MESSAGE_TOO_LARGE
         assert groups.listed() == []
+
+    def test_many_protocols_that_say_nothing_are_much_to_remember_as_well(self) -> None:
+        groups = Groups(member_metadata_max_bytes=10_000)
+        a = groups.consumer("a", protocols=[(str(number), b"") for number in range(100)])
+        assert a.asks_to_join().code is ErrorCode.MESSAGE_TOO_LARGE
 
     def test_a_new_group_is_written_down_before_anybody_is_in_it(self) -> None:
         groups = Groups()
@@ -373,6 +379,99 @@ class TestSize:
         b.joins()
         assert c.joins().code is ErrorCode.GROUP_MAX_SIZE_REACHED
         assert (a.generation, len(a.members)) == (2, 2)
+
+
+class TestWhatAllSayTogether:
+    """A group whose members say three times 100,000 bytes, and may say no more."""
+
+    def full(self, groups: Groups) -> list[Consumer]:
+        groups.settings = GroupSettings(group_metadata_max_bytes=310_000)
+        groups.fails_over()
+        return list(groups.started("a", "b", "c", protocols=[("x", b"." * 100_000)]))
+
+    @pytest.mark.parametrize("version", [0, 3, 4, 9])
+    def test_a_newcomer_for_whom_there_is_no_room_is_turned_away(self, version: int) -> None:
+        groups = Groups()
+        self.full(groups)
+        large = groups.consumer("d", protocols=[("x", b"." * 100_000)], join_version=version)
+        refused = large.asks_to_join()
+        assert (refused.code, refused.response.member_id) == (ErrorCode.GROUP_MAX_SIZE_REACHED, "")
+        assert groups.state == "Stable"
+        small = groups.consumer("e", protocols=[("x", b".")])
+        assert small.joins().waits
+
+    def test_what_was_never_a_generation_counts_as_well(self) -> None:
+        groups = Groups(group_metadata_max_bytes=310_000)
+        said = [("x", b"." * 100_000)]
+        codes = []
+        for number in range(150):
+            reply = groups.consumer(f"m{number}", protocols=said, join_version=3).joins()
+            codes.append(None if reply.waits else reply.code)
+        assert codes == [None] * 3 + [ErrorCode.GROUP_MAX_SIZE_REACHED] * 147
+
+    def test_client_ids_count_as_well(self) -> None:
+        groups = Groups(group_metadata_max_bytes=310_000)
+        replies = [groups.consumer("c" * 30_000, join_version=3).joins() for _ in range(150)]
+        assert sum(reply.waits for reply in replies) == 9
+
+    def test_who_goes_makes_room(self) -> None:
+        groups = Groups()
+        _a, b, _c = self.full(groups)
+        b.leaves()
+        assert groups.consumer("d", protocols=[("x", b"." * 100_000)]).joins().waits
+
+    def test_who_came_with_an_id_gives_it_back(self) -> None:
+        groups = Groups()
+        a, b, c = self.full(groups)
+        d = groups.consumer("d", protocols=[("x", b".")])
+        d.member_id = d.asks_to_join().response.member_id
+        a.joins()
+        b.protocols = [("x", b"!" * 100_000)]
+        assert b.joins().waits
+        assert c.joins().waits  # for the one who has an id
+        d.protocols = [("x", b"." * 100_000)]
+        assert d.asks_to_join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
+        assert (a.generation, b.generation, c.generation) == (2, 2, 2)
+
+    def test_a_member_may_say_something_else_but_not_more(self) -> None:
+        groups = Groups()
+        a, b, c = self.full(groups)
+        b.protocols = [("x", b"!" * 200_000)]
+        refused = b.joins()
+        assert (refused.code, refused.response.member_id) == (ErrorCode.MESSAGE_TOO_LARGE, b.member_id)
+        assert groups.state == "Stable"
+        b.protocols = [("x", b"!" * 100_000)]
+        assert b.joins().waits
+        a.joins()
+        c.joins()
+        assert b.generation == 2
+
+    def test_a_static_member_takes_the_place_of_the_one_before(self) -> None:
+        groups = Groups(group_metadata_max_bytes=310_000)
+        said = [("x", b"." * 100_000)]
+        a = groups.consumer("a", instance_id="i", protocols=said)
+        others = [groups.consumer(name, protocols=said) for name in ("b", "c")]
+        for one in (a, *others):
+            one.joins()
+        groups.passes(6_000)
+        groups.settles(a, *others)
+        for _ in range(3):
+            assert a.restarts().joins().code is OK
+
+    def test_who_has_no_name_is_not_taken_for_one_whose_name_is_empty(self) -> None:
+        groups = Groups(group_metadata_max_bytes=150_000)
+        said = [("x", b"." * 100_000)]
+        assert groups.consumer("a", instance_id="", protocols=said).joins().waits
+        assert groups.consumer("b", protocols=said).asks_to_join().code is ErrorCode.GROUP_MAX_SIZE_REACHED
+
+    def test_a_group_that_says_more_than_it_may_by_now_goes_on(self) -> None:
+        groups = Groups()
+        a, b, c = groups.started("a", "b", "c", protocols=[("x", b"." * 100_000)])
+        groups.settings = GroupSettings(group_metadata_max_bytes=200_000)
+        groups.fails_over()
+        waiting = [one.joins() for one in (a, b, c)]
+        assert waiting[0].code is OK
+        assert (a.generation, groups.state) == (2, "CompletingRebalance")
 
 
 class TestJoiningAgain:

@@ -219,6 +219,7 @@ class GroupsUnderFire(RuleBasedStateMachine):
         for group in self.groups.shard.classic_groups:
             members = group.members
             assert members.joining == sum(member.joining is not None for member in members)
+            assert members.said_bytes == sum(member.said_bytes for member in members)
             assert not members.pending.keys() & members.by_id.keys()
             assert group.awaited_syncs <= members.by_id.keys()
             assert {

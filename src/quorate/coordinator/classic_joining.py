@@ -24,7 +24,14 @@ from typing import Final, NamedTuple
 
 from quorate.coordinator.classic import Cause, ClassicGroup, State, Trigger
 from quorate.coordinator.classic_answers import join_refused, joined
-from quorate.coordinator.classic_members import NOBODY, Member, Protocols, Waiting
+from quorate.coordinator.classic_members import (
+    MEMBER_BYTES,
+    NOBODY,
+    PROTOCOL_BYTES,
+    Member,
+    Protocols,
+    Waiting,
+)
 from quorate.coordinator.classic_rebalance import (
     complete_if_all_joined,
     prepare,
@@ -138,7 +145,7 @@ def _check_protocols(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
     names, size_bytes = [], 0
     for protocol in request.protocols:
         names.append(protocol.name)
-        size_bytes += len(protocol.name) + len(protocol.metadata)
+        size_bytes += PROTOCOL_BYTES + len(protocol.name) + len(protocol.metadata)
     if not group.speaks(request.protocol_type, names):
         raise ApiError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
@@ -146,6 +153,32 @@ def _check_protocols(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
         )
     if size_bytes > step.settings.member_metadata_max_bytes:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{size_bytes} bytes of metadata are too many")
+    client_id, instance_id = joiner.caller.client_id, request.group_instance_id or ""
+    _check_room(group, joiner, MEMBER_BYTES + len(client_id) + len(instance_id) + size_bytes, step)
+
+
+def _check_room(group: ClassicGroup, joiner: Joiner, said_bytes: int, step: Step) -> None:
+    """Whether the coordinator can remember what all members say, with this one. A member may always say what
+    it has said before, or less."""
+    members, limit_bytes = group.members, step.settings.group_metadata_max_bytes
+    if members.said_bytes + said_bytes <= limit_bytes:
+        return
+    member_id, instance_id = joiner.request.member_id, joiner.request.group_instance_id
+    if member_id == NOBODY and instance_id is not None:
+        known = members.get(members.by_instance.get(instance_id, NOBODY))
+    else:
+        known = members.get(member_id)
+    more_bytes = said_bytes if known is None else said_bytes - known.said_bytes
+    if more_bytes <= 0 or members.said_bytes + more_bytes <= limit_bytes:
+        return
+    reason = f"the members say {members.said_bytes} bytes about themselves, and may not say {more_bytes} more"
+    if known is not None:
+        raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, reason)
+    if member_id in members.pending:
+        del members.pending[member_id]
+        step.cancel_timer(group.session(member_id))
+        complete_if_all_joined(group, step)
+    raise ApiError(ErrorCode.GROUP_MAX_SIZE_REACHED, reason)
 
 
 # Those without an id

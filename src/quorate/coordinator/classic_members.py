@@ -20,10 +20,14 @@ from quorate.coordinator.effects import Ticket
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.values import dataclass
 
-__all__ = ["NOBODY", "Member", "Members", "Protocols", "Waiting"]
+__all__ = ["MEMBER_BYTES", "NOBODY", "PROTOCOL_BYTES", "Member", "Members", "Protocols", "Waiting"]
 
 NOBODY: Final = ""
 """The member id of whoever has none yet."""
+
+MEMBER_BYTES: Final = 1024
+PROTOCOL_BYTES: Final = 128
+"""About how much memory a member takes, and each of its protocols, beside what it says."""
 
 Protocols = Sequence[tuple[str, bytes]]
 """Names and what the member says about itself, the best liked one first."""
@@ -52,6 +56,14 @@ class Member:
     syncing: Waiting | None = None
 
     @property
+    def said_bytes(self) -> int:
+        """About how much memory all takes that the member has said."""
+        size_bytes = MEMBER_BYTES + len(self.client_id) + len(self.instance_id or "")
+        for name, metadata in self.protocols:
+            size_bytes += PROTOCOL_BYTES + len(name) + len(metadata)
+        return size_bytes
+
+    @property
     def is_excused(self) -> bool:
         """A member whose request waits here need not send heartbeats: we owe it an answer."""
         return not self.is_new and (self.joining is not None or self.syncing is not None)
@@ -77,6 +89,8 @@ class Members:
     leader: str = NOBODY
     joining: int = 0
     """How many wait for the answer to their join."""
+    said_bytes: int = 0
+    """Of all members together."""
     _speakers: dict[str, int] = field(default_factory=dict)
     """How many members speak a protocol."""
 
@@ -118,6 +132,7 @@ class Members:
             self.by_instance[member.instance_id] = member.member_id
         self.by_id[member.member_id] = member
         self.pending.pop(member.member_id, None)
+        self.said_bytes += member.said_bytes
         self._count(member, 1)
         self.leader = self.leader or member.member_id
 
@@ -128,6 +143,7 @@ class Members:
         del self.by_id[member.member_id]
         if member.instance_id is not None:
             del self.by_instance[member.instance_id]
+        self.said_bytes -= member.said_bytes
         self._count(member, -1)
         if self.leader == member.member_id:
             self.leader = next(iter(self.by_id), NOBODY)
@@ -143,6 +159,7 @@ class Members:
             for member in self.by_id.values()
         }
         self.by_instance[new.instance_id] = new.member_id
+        self.said_bytes += new.said_bytes - old.said_bytes
         self._count(old, -1)
         self._count(new, 1)
         if self.leader == old.member_id:
@@ -155,7 +172,9 @@ class Members:
         speaks_others = [name for name, _ in protocols] != [name for name, _ in member.protocols]
         if speaks_others:
             self._count(member, -1)
+        self.said_bytes -= member.said_bytes
         member.protocols = protocols
+        self.said_bytes += member.said_bytes
         member.rebalance_timeout_ms = rebalance_timeout_ms
         member.session_timeout_ms = session_timeout_ms
         if speaks_others:
