@@ -194,3 +194,18 @@ def test_nothing_is_left_of_what_another_coordinates() -> None:
     assert not classic.members
     assert not consumer.state.members
     assert shard.next_deadline_ms == math.inf
+
+
+def test_a_group_that_had_only_offsets_has_them_still_if_its_members_could_not_be_stored() -> None:
+    groups = Groups()
+    groups.commits_offset(5)
+    a = groups.consumer("a")
+    a.joins()
+    groups.passes(3_000)
+    groups.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+    assert a.syncs({a: b"a"}).code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+    groups.refuses = None
+    assert a.beats() is UNKNOWN
+    assert (groups.state, groups.fetched()) == ("Empty", (5, OK))
+    assert groups.deletes("g") == [OK]
+    assert groups.fetched() == (-1, OK)

@@ -193,6 +193,8 @@ class GroupShard:
             for record in effects.records:
                 if isinstance(record.key, GroupMetadataKey) and record.value is not None:
                     self._classic.append_refused(record.key.group, told, step)
+                    if self.committed_offsets.of(record.key.group):
+                        self._add_simple(record.key.group)  # it had offsets before it had members
                 elif isinstance(record.key, GroupMetadataKey):
                     self._classic.stays(record.key.group, step)
             changed = (
