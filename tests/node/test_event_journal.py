@@ -237,6 +237,25 @@ def test_it_takes_over_what_stands_where_it_was(tmp_path):
     assert not former.exists()
 
 
+def test_taking_over_goes_on_where_it_was_broken_off(tmp_path):
+    first = journal_in(tmp_path, files_max=9, file_bytes_max=150)
+    for number in range(6):
+        first.append(withheld(number), WALL_MS)
+    first.close()
+    former = tmp_path / "events"
+    former.mkdir()
+    files = sorted(tmp_path.glob("events-*.jsonl"))
+    assert len(files) > 2
+    for one in files[1:]:  # one has been brought already
+        one.rename(former / one.name)
+    (former / "published").write_text("2")
+    second = journal_in(tmp_path)
+    assert numbers(second.read()) == list(range(6))
+    second.close()
+    assert (tmp_path / POSITION_NAME).read_text() == "2"
+    assert not former.exists()
+
+
 def test_what_an_older_release_has_written_since_does_not_take_its_place(tmp_path, caplog):
     first = journal_in(tmp_path)
     for number in range(3):

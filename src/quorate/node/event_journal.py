@@ -183,15 +183,17 @@ class EventJournal:
         former = f"{self._directory}/{_FORMER_DIRECTORY}"
         if not self._files.exists(former):
             return
-        if any(_NAME.fullmatch(name) for name in self._files.names(self._directory)):
+        names = {
+            name: POSITION_NAME if name == _FORMER_POSITION_NAME else name
+            for name in self._files.names(former)
+            if name == _FORMER_POSITION_NAME or _NAME.fullmatch(name)
+        }
+        if any(self._files.exists(f"{self._directory}/{name}") for name in names.values()):
             # An older release ran here meanwhile, and its sequences began anew.
             self._logger.warning("events of an older release stay where they are path=%s", former)
             return
-        for name in self._files.names(former):
-            if name == _FORMER_POSITION_NAME:
-                self._files.rename(f"{former}/{name}", f"{self._directory}/{POSITION_NAME}")
-            elif _NAME.fullmatch(name):
-                self._files.rename(f"{former}/{name}", f"{self._directory}/{name}")
+        for before, name in names.items():
+            self._files.rename(f"{former}/{before}", f"{self._directory}/{name}")
         if isinstance(self._files, RemovesDirectories) and not self._files.names(former):
             self._files.remove_directory(former)
 
