@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import given, settings
@@ -504,6 +505,8 @@ def test_the_log_says_once_why_a_topic_cannot_be_made(cluster, caplog):
         assert await lines(ErrorCode.POLICY_VIOLATION) == []
         assert await lines(ErrorCode.TOPIC_ALREADY_EXISTS) == []
         assert len(await lines(ErrorCode.POLICY_VIOLATION)) == 1
+        with patch("quorate.broker.handlers.topic_creation.SAID_AGAIN_S", 0):  # time passes
+            assert len(await lines(ErrorCode.POLICY_VIOLATION)) == 3
         forwarder.failure = ApiError(ErrorCode.REQUEST_TIMED_OUT, "nobody leads")
         assert await lines(ErrorCode.NONE) == [
             "topics not created topics=new reason=REQUEST_TIMED_OUT: nobody leads"

@@ -2,7 +2,8 @@
 
 The asker is told at once that the topic is not there, and asks again; meanwhile the active controller makes
 it, in the asker's name. A name is on its way once, however many ask for it. For a topic that cannot be made
-clients ask several times per second: the log says why when that begins, and when the reason is another one.
+clients ask several times per second: the log says why when that begins, when the reason is another one, and
+every ten minutes.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Mapping
 from dataclasses import field
+from math import inf
 from typing import Final
 
 from quorate.broker.handlers.forwarding import Forwarder
@@ -23,6 +25,8 @@ from quorate.values import dataclass
 __all__ = ["INTERNAL_TOPICS", "InternalTopic", "TopicCreation"]
 
 NAMES_MAX: Final = 10_000  # on their way at a time; more are not asked for
+REFUSED_MAX: Final = 10_000  # of which it is remembered why they could not be made
+SAID_AGAIN_S: Final = 600
 _TIMEOUT_MS: Final = 30_000
 _SEGMENT_BYTES: Final = str(100 << 20)
 
@@ -84,7 +88,9 @@ class TopicCreation:
         self._forwarder = forwarder
         self._internal = _internal_topics(settings)
         self._names: set[str] = set()  # on their way
-        self._refused: dict[str, str] = {}  # why, as the log says, for those that could not be made last time
+        self._refused: dict[
+            str, tuple[str, float]
+        ] = {}  # why, as the log says, for those that could not be made last time
         self._tasks: set[asyncio.Task[None]] = set()
         self._logger = logging.getLogger(f"quorate.broker.{settings.broker_id}")
 
@@ -154,10 +160,12 @@ class TopicCreation:
             )
 
     def _is_news(self, name: str, reason: str) -> bool:
-        """Whether the log has not said this of a topic yet, or not as the last thing."""
-        if self._refused.get(name) == reason:
+        """Whether the log has not said this of a topic yet, not as the last thing, or not for a while."""
+        now = asyncio.get_running_loop().time()
+        before, said_at = self._refused.get(name, ("", -inf))
+        if before == reason and now - said_at < SAID_AGAIN_S:
             return False
-        if len(self._refused) >= NAMES_MAX:
+        if len(self._refused) >= REFUSED_MAX:
             self._refused.clear()
-        self._refused[name] = reason
+        self._refused[name] = reason, now
         return True
