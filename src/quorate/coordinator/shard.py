@@ -185,21 +185,20 @@ class GroupShard:
         step = self._step(moment)
         told = storage_error(code)
         step.answers += [Answer(one.ticket, refused(one.response, told)) for one in effects.answers]
-        groups = dict.fromkeys(_group_of(record) for record in effects.records)
+        records = effects.records  # which may be made only now
+        groups = dict.fromkeys(_group_of(record) for record in records)
         if groups:
-            offsets = sum(isinstance(record.key, OffsetCommitKey) for record in effects.records)
-            step.tell(GroupAppendRefused(tuple(groups), len(effects.records), code.name, told.name, offsets))
+            offsets = sum(isinstance(record.key, OffsetCommitKey) for record in records)
+            step.tell(GroupAppendRefused(tuple(groups), len(records), code.name, told.name, offsets))
         if code is not ErrorCode.REQUEST_TIMED_OUT:
-            for record in effects.records:
+            for record in records:
                 if isinstance(record.key, GroupMetadataKey) and record.value is not None:
                     self._classic.append_refused(record.key.group, told, step)
                     if self.committed_offsets.of(record.key.group):
                         self._add_simple(record.key.group)  # it had offsets before it had members
                 elif isinstance(record.key, GroupMetadataKey):
                     self._classic.stays(record.key.group, step)
-            changed = (
-                record.key.group_id for record in effects.records if isinstance(record.key, CONSUMER_KEYS)
-            )
+            changed = (record.key.group_id for record in records if isinstance(record.key, CONSUMER_KEYS))
             self._consumer.append_refused(dict.fromkeys(changed), step)
             self._offsets.append_refused(step)
         return step.effects()

@@ -12,7 +12,6 @@ from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.handlers.metadata import CLUSTER_NAME, authorized_operations
 from quorate.broker.serving import Broker, Operation, ResourceKind
-from quorate.coordinator.shard import GroupShard
 from quorate.net.routes import Answer, RequestContext, Route
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import (
@@ -72,7 +71,9 @@ class GroupAdministration:
         version = header.request_api_version
         caller = caller_of(context, version)
 
-        def ask(shard: GroupShard, group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+        def ask(group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+            # It may have no name: consumers of old, which committed offsets, need not have said one.
+            shard = self._groups.of(group_id).shard
             return shard.describe(DescribeGroupsRequest(groups=[group_id]), caller)[0]
 
         def refused(group_id: str, code: ErrorCode) -> DescribeGroupsResponse.DescribedGroup:
@@ -80,7 +81,7 @@ class GroupAdministration:
             assert isinstance(response, DescribeGroupsResponse)
             return response.groups[0]
 
-        groups = [self._described(context, one, ask, refused, ErrorCode.NONE) for one in request.groups]
+        groups = [self._described(context, one, ask, refused) for one in request.groups]
         self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
         return DescribeGroupsResponse(groups=groups)
 
@@ -97,7 +98,10 @@ class GroupAdministration:
         def of_one(group_id: str) -> ConsumerGroupDescribeRequest:
             return ConsumerGroupDescribeRequest(group_ids=[group_id], include_authorized_operations=False)
 
-        def ask(shard: GroupShard, group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+        def ask(group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+            if not group_id:
+                raise ApiError(ErrorCode.INVALID_GROUP_ID)
+            shard = self._groups.of(group_id).shard
             described = shard.consumer_group_describe(of_one(group_id), caller)[0]
             if self._may_see_topics_of(context, described):
                 return described
@@ -110,8 +114,7 @@ class GroupAdministration:
             assert isinstance(response, ConsumerGroupDescribeResponse)
             return response.groups[0]
 
-        nameless = ErrorCode.INVALID_GROUP_ID
-        groups = [self._described(context, one, ask, refused, nameless) for one in request.group_ids]
+        groups = [self._described(context, one, ask, refused) for one in request.group_ids]
         self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
         return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
 
@@ -133,18 +136,13 @@ class GroupAdministration:
         self,
         context: RequestContext,
         group_id: str,
-        ask: Callable[[GroupShard, str], D],
+        ask: Callable[[str], D],
         refuse: Callable[[str, ErrorCode], D],
-        nameless: ErrorCode,
     ) -> D:
-        """`nameless` is what is wrong with a group without a name. Nothing is, if it may have been given
-        offsets by consumers of old, who need not have said one."""
         if not self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.GROUP, group_id):
             return refuse(group_id, ErrorCode.GROUP_AUTHORIZATION_FAILED)
-        if nameless and not group_id:
-            return refuse(group_id, nameless)
         try:
-            return ask(self._groups.of(group_id).shard, group_id)
+            return ask(group_id)
         except ApiError as error:
             return refuse(group_id, error.code)
 

@@ -78,26 +78,20 @@ class GroupMembers:
         group_id, version = request.group_id, header.request_api_version
         if not self._groups.has_consumer_protocol:
             return refuse(request, version, ErrorCode.UNSUPPORTED_VERSION)
-        if request.subscribed_topic_names and self._names_what_it_may_not(context, request):
-            return refuse(request, version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-        if not request.member_epoch and self._broker.authorize(
-            context, Operation.READ, ResourceKind.GROUP, group_id
-        ):
+        authorize = self._broker.authorize
+        if not authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
+            return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        # Those that name topics are not known again, so this is asked each time.
+        for topic in request.subscribed_topic_names or ():
+            if not authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, topic):
+                return refuse(request, version, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        if not request.member_epoch:
             hosted = self._groups.active(group_id)
             if hosted is not None and group_id:
                 caller = caller_of(context, version)
                 announce = partial(hosted.shard.announce, request, caller)
                 return _ask(hosted, caller, request, GroupShard.consumer_group_heartbeat, announce)
-        return self._ask(GroupShard.consumer_group_heartbeat, context, header, request)
-
-    def _names_what_it_may_not(self, context: RequestContext, request: ConsumerGroupHeartbeatRequest) -> bool:
-        """Whether somebody who may be a member of the group subscribes to a topic that it may not know of.
-        Only heartbeats that name topics are asked this, which are not known again."""
-        authorize = self._broker.authorize
-        return authorize(context, Operation.READ, ResourceKind.GROUP, request.group_id) and not all(
-            authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, topic)
-            for topic in request.subscribed_topic_names or ()
-        )
+        return self._ask_coordinator(GroupShard.consumer_group_heartbeat, context, header, request)
 
     # Heartbeats that come again
 
@@ -159,6 +153,13 @@ class GroupMembers:
         version, group_id = header.request_api_version, request.group_id
         if not self._broker.authorize(context, Operation.READ, ResourceKind.GROUP, group_id):
             return refuse(request, version, ErrorCode.GROUP_AUTHORIZATION_FAILED)
+        return self._ask_coordinator(step, context, header, request)
+
+    def _ask_coordinator(
+        self, step: Step[Any], context: RequestContext, header: RequestHeader, request: Any
+    ) -> Answer | Awaitable[Answer]:
+        """The same for whoever may."""
+        version, group_id = header.request_api_version, request.group_id
         if not group_id:
             is_new = isinstance(request, ConsumerGroupHeartbeatRequest)
             return refuse(
