@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from controller_cluster import Cluster, directory, topic_id
-from quorate.controller.alter_partition import AlterPartitionRefused, decide_alter_partition
+from quorate.controller.alter_partition import decide_alter_partition
 from quorate.controller.decision import Decision
 from quorate.controller.events import LeadershipMoved
+from quorate.controller.partition_events import AlterPartitionRefused
 from quorate.metadata.image import CLUSTER_DEFAULT, TOPIC
 from quorate.metadata.partitions import NO_LEADER, Partition
 from quorate.metadata.records import ConfigRecord

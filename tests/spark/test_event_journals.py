@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from quorate.metadata.event import Event
-from quorate.spark import event_columns
 from quorate.spark.event_source import reader, stream_reader
 from quorate.spark.log_reader import LogStreamReader
 from quorate.spark.schemas import EVENTS
@@ -51,16 +48,6 @@ def test_an_event_that_is_known_has_the_words_of_the_log(tmp_path: Path) -> None
 
     assert row["group_id"] == "g"
     assert row["text"].startswith("Expired 3 offsets of group g")
-
-
-def test_all_events_of_nodes_are_known() -> None:
-    import_module("quorate.node.node")
-    import_module("quorate.node.zookeeper_node")
-
-    def kinds(base: type[Event]) -> set[str]:
-        return {base.__name__}.union(*(kinds(one) for one in base.__subclasses__()))
-
-    assert kinds(Event) - {"Event"} - event_columns.KNOWN.keys() == set()
 
 
 def test_events_of_a_newer_version_and_broken_lines_are_kept(tmp_path: Path) -> None:

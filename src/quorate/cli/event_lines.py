@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from typing import Any, Final
 
 from quorate.controller import events
+from quorate.node.event_words import words_of
 
 __all__ = ["event_line"]
 
-_DETAIL: Final = re.compile(r" \w+=\S*")
+_DETAIL: Final = re.compile(r" (?!untold=)\w+=\S*")
 
 
 def event_line(event: dict[str, Any]) -> str | None:
-    """What the controller did, without the numbers that only a log needs; None for other people's events."""
-    kind = str(event.get("kind"))
-    known = getattr(events, kind, None) if kind in events.__all__ else None
-    if known is None:
+    """What the controller did, without the numbers that only a log needs; None for other people's events.
+
+    >>> event_line({"kind": "HeartbeatTimedOut", "broker_id": 1, "epoch": 5, "waited_ms": 9, "untold": 7})
+    'Heartbeat of broker 1 at epoch 5 timed out in the queue untold=7'
+    """
+    kind = event.get("kind")
+    if not isinstance(kind, str) or kind not in events.__all__:
         return None
-    names = {one.name for one in fields(known)}
-    try:
-        line: str = known(**{name: value for name, value in event.items() if name in names}).told()
-    except (TypeError, ValueError, AttributeError):
-        return kind
-    return _DETAIL.sub("", line)
+    words = words_of(event)
+    return kind if words is None else _DETAIL.sub("", words)

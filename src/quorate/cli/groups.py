@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator, Sequence
-from dataclasses import fields
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
 
 import typer
@@ -32,12 +31,12 @@ from quorate.client.group_admin import Group, Groups, Lag
 from quorate.client.group_offsets import Committed, commit_offsets, committed_offsets
 from quorate.client.metadata import TopicPartition
 from quorate.client.offsets import list_offsets
-from quorate.coordinator import consumer_events, events
 from quorate.coordinator.classic import State
 from quorate.coordinator.consumer_state import GroupPhase
 from quorate.coordinator.group_listing import CLASSIC
 from quorate.coordinator.group_places import place_hash
 from quorate.coordinator.subscriptions import CONSUMER
+from quorate.node.event_words import words_of
 from quorate.one_line import one_line
 from quorate.protocol.errors import ApiError, ErrorCode
 
@@ -370,24 +369,8 @@ def _event_of(value: bytes | None) -> dict[str, Any]:
 
 def _line(event: dict[str, Any]) -> str:
     """What happened, in words; and to which broker, if that is what matters."""
-    words = _words(event)
+    words = words_of(event) or str(event.get("kind"))  # of a kind that came after this was written, its name
     return f"{words} broker={event.get('node')}" if event.get("kind") in _OF_PARTITIONS else words
-
-
-def _words(event: dict[str, Any]) -> str:
-    """What happened; the name of it if it is of a kind that came after this was written."""
-    kind = str(event.get("kind"))
-    known = next((getattr(one, kind) for one in (events, consumer_events) if kind in one.__all__), None)
-    if known is None:
-        return one_line(kind)
-    names = {one.name for one in fields(known)}
-    try:
-        told: str = known(**{name: value for name, value in event.items() if name in names}).told(
-            event.get("untold", 0)
-        )
-    except TypeError:
-        return one_line(kind)
-    return told
 
 
 # Showing

@@ -26,16 +26,15 @@ from typing import Final
 
 from quorate.controller.decision import Decision, Situation
 from quorate.controller.elections import Changes
-from quorate.controller.events import Event
 from quorate.controller.partition_change import Wanted
+from quorate.controller.partition_events import AlterPartitionRefused
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import Partition
 from quorate.metadata.topics import Topic
 from quorate.protocol.api.brokers import AlterPartitionRequest, AlterPartitionResponse
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.values import dataclass
 
-__all__ = ["AlterPartitionRefused", "check_broker_epoch", "decide_alter_partition"]
+__all__ = ["check_broker_epoch", "decide_alter_partition"]
 
 _Proposal = AlterPartitionRequest.TopicData.PartitionData
 _Member = AlterPartitionRequest.TopicData.PartitionData.BrokerState
@@ -46,26 +45,6 @@ _WITH_EPOCHS: Final = 3  # the version from which on members come with their bro
 _ANY_EPOCH: Final = -1
 _RECOVERED: Final = 0
 _RECOVERING: Final = 1
-
-
-@dataclass(frozen=True, slots=True)
-class AlterPartitionRefused(Event):
-    """Proposals of a leader that failed the same check; the reason is that of the first of them.
-
-    Most are ordinary: the leader and the controller changed the partition at the same time.
-    """
-
-    broker_id: int
-    epoch: int
-    error: str
-    partitions: int
-    reason: str
-
-    def line(self) -> str:
-        return (
-            f"Rejecting AlterPartition request from node {self.broker_id}: {self.reason}"
-            f" error={self.error} partitions={self.partitions} epoch={self.epoch}"
-        )
 
 
 def decide_alter_partition(situation: Situation, request: AlterPartitionRequest) -> Decision:

@@ -5,33 +5,20 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from quorate.broker import events as of_brokers
-from quorate.controller import alter_partition as of_partitions
-from quorate.controller import events as of_controllers
-from quorate.coordinator import consumer_events as of_consumer_groups
-from quorate.coordinator import events as of_groups
-from quorate.metadata.event import Event
+from quorate.node.event_words import words_of
 from quorate.spark.metadata_rows import MALFORMED
 from quorate.spark.record_json import dumps
 from quorate.spark.schemas import EVENTS, arrow_schema
-from quorate.zookeeper import events as of_zookeeper
 
-__all__ = ["ARROW_EVENTS", "JOURNAL", "KNOWN", "Line", "event_batch"]
+__all__ = ["ARROW_EVENTS", "JOURNAL", "Line", "event_batch"]
 
 ARROW_EVENTS: Final = arrow_schema(EVENTS)
 JOURNAL: Final = -1  # in place of a partition
 
-KNOWN: Final[Mapping[str, type[Event]]] = {
-    name: declared
-    for module in (of_controllers, of_partitions, of_brokers, of_groups, of_consumer_groups, of_zookeeper)
-    for name, declared in vars(module).items()
-    if isinstance(declared, type) and issubclass(declared, Event) and declared is not Event
-}
 _US_PER_MS: Final = 1000
 
 
@@ -76,23 +63,11 @@ def _row(cluster_id: str, line: Line) -> dict[str, Any]:
         "incarnation": _text(event, "incarnation"),
         "sequence": sequence,
         "kind": event["kind"],
-        "text": _words(event),
+        "text": words_of(event),
         "broker_id": _integer(event, "broker_id"),
         "group_id": _text(event, "group_id"),
         "fields": line.content.decode("utf-8", "replace"),
     }
-
-
-def _words(event: Mapping[str, Any]) -> str | None:
-    """What the node's log says of it; None for an event of a kind that came after this was written."""
-    declared = KNOWN.get(event["kind"])
-    if declared is None:
-        return None
-    names = {one.name for one in fields(declared)}
-    try:
-        return declared(**{name: value for name, value in event.items() if name in names}).told()
-    except (TypeError, ValueError, AttributeError):
-        return None
 
 
 def _integer(event: Mapping[str, Any], name: str) -> int | None:
