@@ -223,6 +223,31 @@ def test_why_says_how_many_like_it_were_not_told(town: Town) -> None:
     )
 
 
+def test_what_anybody_wrote_into_the_topic_is_shown_on_one_line(town: Town) -> None:
+    odd = "\x1b[2J\nforged"
+    expired = {"group_id": "odd", "offsets": 3, "retention_ms": 5}
+    counts = {"groups": 4, "members": 5, "offsets": 6, "open_transactions": 0}
+    loaded = {"group_id": "odd", "partition": 0, **counts}
+    town.publish(
+        {"node": 8, "time_ms": 1, "kind": "OffsetsExpired", **expired, "untold": odd},
+        {"node": odd, "time_ms": 2, "kind": "GroupsLoaded", **loaded},
+        {"node": 8, "time_ms": 3, "kind": odd, "group_id": "odd"},
+        {"node": 8, "time_ms": 4, "kind": [odd], "group_id": "odd"},
+        {"node": 8, "time_ms": "4", "kind": "OffsetsExpired", **expired},
+        {"node": 8, "time_ms": 10**30, "kind": "OffsetsExpired", **expired},
+        {"node": 8, "time_ms": 4, "kind": "OffsetsExpired", "group_ids": 7},
+        {"node": 8, "time_ms": 5, "kind": "Last", "group_id": "odd"},
+    )
+    told_of(town, "odd", "Last")
+    lines = [line.partition("  ")[2] for line in town.run("why", "odd").stdout.splitlines()]
+    assert lines[:4] == [
+        "Expired 3 offsets of group odd retention_ms=5",
+        r"Loaded 4 groups partition=0 members=5 offsets=6 open_transactions=0 broker=\x1b[2J\nforged",
+        r"\x1b[2J\nforged",
+        "Last",
+    ]
+
+
 def test_nobody_answers_and_that_is_exit_code_2(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorate.cli.groups.PATIENCE_MS", 1000)
     with socket.create_server((HOST, 0)) as free:

@@ -25,6 +25,7 @@ from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = [
     "BOOTSTRAP_SERVER",
+    "LAST_MS",
     "NOT_ASKED",
     "PATIENCE_MS",
     "REFUSED",
@@ -61,7 +62,7 @@ _LIST: Final = re.compile(r"\[\n\s*([\w\s\"',.:/@+-]*?)\n\s*\]")  # of several l
 _NEW_LINE: Final = re.compile(r"\n\s*")
 _ONLY_A_NAME: Final = re.compile(r"""[\w ]+ ('([^'\\]|\\.)*'|"([^"\\]|\\.)*"|[\w.-]+-\d+)""")
 _FIRST_YEAR: Final = 1970
-_LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999
+LAST_MS: Final = 253_402_300_799_999  # the end of the year 9999
 _IN_WORDS: Final = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "there is no such topic or partition",
     ErrorCode.TOPIC_ALREADY_EXISTS: "it exists already",
@@ -165,7 +166,7 @@ def moment_ms(text: str, option: str) -> int:
     try:
         found_ms = math.floor(moment.timestamp() * 1000)
     except (ValueError, OverflowError):  # without a zone it may be outside what this machine can tell
-        found_ms = -1 if moment.year < _FIRST_YEAR else _LAST_MS
+        found_ms = -1 if moment.year < _FIRST_YEAR else LAST_MS
     if found_ms < 0:
         # Below 0 are no times, but orders to brokers: the end, the beginning, and the like.
         fail(f"{option} {text!r}: before {_FIRST_YEAR}, where the times of records begin")

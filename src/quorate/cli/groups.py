@@ -15,6 +15,7 @@ import typer
 
 from quorate.cli.asking import (
     BOOTSTRAP_SERVER,
+    LAST_MS,
     PATIENCE_MS,
     BootstrapOption,
     JsonOption,
@@ -175,7 +176,7 @@ def why(
     if not found:
         print(one_line(f"nothing has been noted about group {group}"))
     for one in found:
-        print(f"{time_text(one['time_ms'])}  {one['line']}")
+        print(one_line(f"{time_text(one['time_ms'])}  {one['line']}"))
 
 
 # What is typed
@@ -359,18 +360,25 @@ async def _partition_of(cluster: Cluster, group: str) -> int | None:
 
 
 def _event_of(value: bytes | None) -> dict[str, Any]:
-    """What a record of the topic says; nothing if it is not an event."""
+    """What a record of the topic says; nothing if it is not an event. Anybody may have written it."""
     try:
         event = json.loads(value or b"")
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
-    return event if isinstance(event, dict) and "time_ms" in event else {}
+    is_event = (
+        isinstance(event, dict)
+        and isinstance(event.get("kind"), str)
+        and type(event.get("time_ms")) is int
+        and 0 <= event["time_ms"] <= LAST_MS
+        and isinstance(event.get("group_ids", []), list)
+    )
+    return event if is_event else {}
 
 
 def _line(event: dict[str, Any]) -> str:
     """What happened, in words; and to which broker, if that is what matters."""
-    words = words_of(event) or str(event.get("kind"))  # of a kind that came after this was written, its name
-    return f"{words} broker={event.get('node')}" if event.get("kind") in _OF_PARTITIONS else words
+    words = words_of(event) or event["kind"]  # of a kind that came after this was written, its name
+    return f"{words} broker={event.get('node')}" if event["kind"] in _OF_PARTITIONS else words
 
 
 # Showing
