@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -104,6 +105,34 @@ def test_what_explains_a_rebalance_is_always_told():
     )
     for one in (started, removed, not_appended("g", offsets=0)) * 3:
         assert seen.untold(one) == 0
+
+
+def test_groups_that_are_not_there_are_not_told_apart():
+    clock = Clock()
+    seen = Repeats(clock)
+    made_up = [refused(f"g{n}", error="GROUP_ID_NOT_FOUND", request="heartbeat") for n in range(5000)]
+    assert [seen.untold(one) for one in made_up] == [0] + [None] * 4999
+    assert seen.untold(refused(error="GROUP_ID_NOT_FOUND", request="leave")) == 0
+    assert seen.untold(refused("there")) == 0, "they are not in the way of others"
+    clock.now_s += EVERY_S
+    assert seen.untold(made_up[7]) == 4999
+
+
+@pytest.mark.parametrize("make", [refused, not_appended])
+def test_only_so_many_groups_are_told_apart(make: Callable[[str], Event]):
+    clock = Clock()
+    seen = Repeats(clock)
+    told = [seen.untold(make(f"g{number}")) for number in range(5000)]
+    assert told == [0] * (repeats.GROUPS_MAX + 1) + [None] * (4999 - repeats.GROUPS_MAX)
+    clock.now_s += EVERY_S - 1
+    assert seen.untold(make("g0")) is None
+    assert seen.untold(make("another")) is None, "for which another stands"
+    clock.now_s += 1
+    assert seen.untold(make("g0")) == 1
+    told = [seen.untold(make(f"h{number}")) for number in range(5000)]
+    assert [one for one in told if one is not None] == [0] * (repeats.GROUPS_MAX - 1) + [
+        5000 - repeats.GROUPS_MAX
+    ], "one says how many of all the rest were not told"
 
 
 def test_names_that_clients_chose_are_not_remembered():
