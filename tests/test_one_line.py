@@ -6,7 +6,7 @@ from quorate.cli.asking import pretty_json
 from quorate.cli.tables import table
 from quorate.coordinator.consumer_events import GroupEpochBumped
 from quorate.coordinator.events import MemberRefused
-from quorate.one_line import one_line
+from quorate.one_line import is_one_line, one_line
 
 FORGED = "g\n2026-01-01 00:00:00 ERROR all is lost\x1b[31m"
 
@@ -27,6 +27,8 @@ FORGED = "g\n2026-01-01 00:00:00 ERROR all is lost\x1b[31m"
 def test_what_is_shown(text: str, shown: str) -> None:
     assert one_line(text) == shown
     assert one_line(shown) == shown
+    assert is_one_line(shown)
+    assert is_one_line(text) == (text == shown)
     assert len(shown.splitlines()) == 1
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-__all__ = ["one_line"]
+__all__ = ["is_one_line", "one_line"]
 
 _UNFIT: Final = re.compile(
     "["
@@ -29,7 +29,18 @@ def one_line(text: str) -> str:
     >>> print(one_line("bills\nERROR \x1b[31mall is lost"), one_line("DOMAIN\\müller"))
     bills\nERROR \x1b[31mall is lost DOMAIN\müller
     """
+    if text.isascii() and text.isprintable():
+        return text
     return _UNFIT.sub(_escaped, text)
+
+
+def is_one_line(text: str) -> bool:
+    r"""Whether it may be shown as it is.
+
+    >>> is_one_line("müller"), is_one_line("bills\nERROR")
+    (True, False)
+    """
+    return (text.isascii() and text.isprintable()) or _UNFIT.search(text) is None
 
 
 def _escaped(found: re.Match[str]) -> str:

@@ -13,6 +13,7 @@ from node.processes import Processes
 from quorate.net.http import HttpResponse, HttpServer, _HttpConnection
 from quorate.node.config import ConfigError, parse_config
 from quorate.node.logs import JsonFormatter, UnknownLoggerError, levels, set_level, set_up
+from quorate.one_line import is_one_line
 
 NAME = "quorate.test_logs.1"
 CONFIG = {
@@ -54,11 +55,21 @@ def test_nobody_can_begin_a_line_of_a_plain_log():
     logger.warning("topic not created topic=%s", "x\n2026-01-01 ERROR all is lost\x1b[2J\x9b1m\u2028\u202e")
     (line,) = stream.getvalue().splitlines()
     assert line.endswith(r" topic=x\n2026-01-01 ERROR all is lost\x1b[2J\x9b1m\u2028\u202e")
+
+
+def test_no_line_of_a_trace_looks_like_a_line_of_the_log():
+    stream = io.StringIO()
+    set_up(stream)
     try:
-        raise ZeroDivisionError("a test")
+        raise ZeroDivisionError("no\n2026-01-01 00:00:00,000 ERROR all is lost\x1b[2J\r\u2028x")
     except ZeroDivisionError:
-        logger.exception("failed")
-    assert stream.getvalue().splitlines()[-1] == "ZeroDivisionError: a test", "traces are as ever"
+        logging.getLogger(NAME).exception("failed", stack_info=True)
+    first, *trace = stream.getvalue().split("\n")[:-1]
+    assert first.endswith(" failed")
+    assert trace[0] == "  Traceback (most recent call last):"
+    assert "  ZeroDivisionError: no" in trace
+    assert r"  2026-01-01 00:00:00,000 ERROR all is lost\x1b[2J\r\u2028x" in trace
+    assert all(line.startswith("  ") and is_one_line(line) for line in trace)
 
 
 def test_nothing_in_a_json_line_ends_it_and_the_message_is_exact():

@@ -15,7 +15,7 @@ import logging
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from quorate.one_line import one_line
+from quorate.one_line import is_one_line, one_line
 
 __all__ = [
     "FORMATS",
@@ -45,13 +45,22 @@ class UnknownLoggerError(LookupError):
 
 
 class PlainFormatter(logging.Formatter):
-    """A record as one line, whatever a client said that is in it. The trace of an error follows as it is."""
+    """A record as one line, whatever a client said that is in it.
+
+    The trace of an error follows, indented: names may stand in it as well, and must not look like a record.
+    """
 
     def __init__(self) -> None:
         super().__init__(_PLAIN)
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802, logging's name
         return one_line(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, logging's name
+        return _indented(super().formatException(ei))
+
+    def formatStack(self, stack_info: str) -> str:  # noqa: N802, logging's name
+        return _indented(super().formatStack(stack_info))
 
 
 class JsonFormatter(logging.Formatter):
@@ -68,7 +77,7 @@ class JsonFormatter(logging.Formatter):
         if record.exc_info:
             content["exception"] = self.formatException(record.exc_info)
         line = json.dumps(content, separators=(",", ":"), ensure_ascii=False)
-        return line if line == one_line(line) else json.dumps(content, separators=(",", ":"))
+        return line if is_one_line(line) else json.dumps(content, separators=(",", ":"))
 
 
 def set_up(stream: TextIO, form: str = "plain", level: str = "INFO") -> None:
@@ -107,6 +116,14 @@ def set_level(name: str, level: str) -> None:
         logging.getLogger(name).setLevel(number)
     else:
         raise UnknownLoggerError(name)
+
+
+def _indented(trace: str) -> str:
+    r"""
+    >>> _indented("Traceback:\nOSError: no \x1b[2J")
+    '  Traceback:\n  OSError: no \\x1b[2J'
+    """
+    return "\n".join(f"  {one_line(line)}" for line in trace.split("\n"))
 
 
 def _number(level: str) -> int:
