@@ -117,6 +117,16 @@ def test_a_group_is_deleted_with_its_offsets(town: Town) -> None:
     assert "deleted" not in [one["group"] for one in town.read("list")]
 
 
+def test_a_group_whose_name_is_empty_is_a_group(town: Town) -> None:
+    town.commit("", p0=3)
+    assert town.read("describe", "")["state"] == "Empty"
+    assert [one["lag"] for one in town.read("lag", "")] == [RECORDS - 3]
+    assert [one["to"] for one in town.read("reset-offsets", "", "--shift-by", "-1", "--execute")] == [2]
+    assert [one["committed"] for one in town.read("lag", "")] == [2]
+    assert town.run("delete", "").exit_code == 0
+    assert "" not in [one["group"] for one in town.read("list")]
+
+
 @both
 def test_what_is_in_use_is_neither_reset_nor_deleted(town: Town, protocol: GroupProtocol) -> None:
     group = f"busy-{protocol.value}"
@@ -142,7 +152,7 @@ def test_what_is_in_use_is_neither_reset_nor_deleted(town: Town, protocol: Group
         (("list", "--kind", "bogus"), "--kind 'bogus': allowed is classic, consumer, share, streams"),
         (("describe", "none"), "group 'none': there is no such group"),
         (("describe", "it's none"), 'group "it\'s none": there is no such group'),
-        (("describe", ""), "group '': that is not the name of a group"),
+        (("describe", ""), "group '': there is no such group"),
         (("lag", "none"), "group 'none': there is no such group"),
         (("delete", "none"), "group 'none': there is no such group"),
         (("reset-offsets", "none"), "say one of --to-earliest"),

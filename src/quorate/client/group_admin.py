@@ -32,7 +32,13 @@ from quorate.values import dataclass
 __all__ = ["Group", "GroupMember", "GroupSummary", "Groups", "Lag"]
 
 CONSUMER: Final = "consumer"
-_MEANS_ANOTHER_KIND: Final = frozenset({ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION})
+_MEANS_ANOTHER_KIND: Final = frozenset(
+    {
+        ErrorCode.GROUP_ID_NOT_FOUND,
+        ErrorCode.UNSUPPORTED_VERSION,
+        ErrorCode.INVALID_GROUP_ID,  # only a classic group may have an empty name
+    }
+)
 
 
 class GroupSummary(NamedTuple):
