@@ -145,7 +145,11 @@ class Groups:
 
     async def _describe_consumer(self, group: str) -> Group:
         def error_of(response: Response) -> ErrorCode:
-            return code_of(cast("ConsumerGroupDescribeResponse", response).groups[0].error_code)
+            (said,) = cast("ConsumerGroupDescribeResponse", response).groups
+            code = code_of(said.error_code)
+            if said.error_message and code is not ErrorCode.NONE and not code.retriable:
+                raise ApiError(code, said.error_message)
+            return code
 
         request = ConsumerGroupDescribeRequest(group_ids=[group], include_authorized_operations=False)
         answer = await self._cluster.request(CoordinatorOf(group), request, error_of=error_of)
