@@ -6,7 +6,7 @@ from unittest.mock import patch
 import pytest
 
 from broker.serving import BROKER_ID, Serving, in_loop, topic_id, turns
-from quorate.broker.groups import OFFSETS_TOPIC, Groups
+from quorate.broker.groups import ASSIGNMENT_INTERVAL, OFFSETS_TOPIC, Groups
 from quorate.broker.handlers.group_admin import GroupAdministration
 from quorate.broker.handlers.group_members import GroupMembers
 from quorate.broker.handlers.group_offsets import GroupOffsets
@@ -343,26 +343,40 @@ async def test_a_group_lives(serving):
     assert (await serving.ask(ListGroupsRequest(), 5)).groups == []
 
 
+async def comes(serving, member_id):
+    """A member to a consumer group: by how many epochs is the target behind then?"""
+    request = ConsumerGroupHeartbeatRequest(
+        group_id="n",
+        member_id=member_id,
+        member_epoch=0,
+        rebalance_timeout_ms=1000,
+        subscribed_topic_names=["orders"],
+        topic_partitions=[],
+    )
+    await serving.ask(request, 1)
+    (group,) = serving.groups.of("n").shard.consumer_groups
+    return group.state.epoch - group.state.target_epoch
+
+
 @in_loop
 async def test_how_often_groups_are_assigned_anew_is_set_while_they_are_coordinated(serving):
     await serving.begin_to_coordinate()
-
-    async def comes(member_id):
-        request = ConsumerGroupHeartbeatRequest(
-            group_id="n",
-            member_id=member_id,
-            member_epoch=0,
-            rebalance_timeout_ms=1000,
-            subscribed_topic_names=["orders"],
-            topic_partitions=[],
-        )
-        await serving.ask(request, 1)
-        (group,) = serving.groups.of("n").shard.consumer_groups
-        return group.state.epoch - group.state.target_epoch
-
-    assert [await comes("a"), await comes("b")] == [0, 1]
+    assert [await comes(serving, "a"), await comes(serving, "b")] == [0, 1]
     serving.groups.set_assignment_interval(0)
-    assert await comes("c") == 0
+    assert await comes(serving, "c") == 0
+
+
+@in_loop
+async def test_how_often_groups_are_assigned_anew_stays_within_the_bounds_of_the_file(tmp_path, caplog):
+    serving = Coordinating(
+        tmp_path, group_consumer_assignment_interval_ms=0, group_consumer_max_assignment_interval_ms=0
+    )
+    await serving.begin_to_coordinate()
+    serving.groups.set_assignment_interval(86_400_000)
+    assert [await comes(serving, "a"), await comes(serving, "b")] == [0, 0]
+    assert [one.message for one in caplog.records if one.levelname == "WARNING"] == [
+        f"config key={ASSIGNMENT_INTERVAL} value=86400000 is out of the bounds of this broker: it counts as 0"
+    ]
 
 
 async def known_heartbeats(serving):

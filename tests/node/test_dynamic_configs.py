@@ -114,6 +114,8 @@ async def test_how_often_groups_are_assigned_anew_changes_at_once(tmp_path: Path
         admin = Admin(cluster)
         await admin.alter_configs(ME, put={ASSIGNMENT_INTERVAL: "7"})
         await node.until(lambda: intervals() == {7})
+        await admin.alter_configs(ME, put={ASSIGNMENT_INTERVAL: "86400000"})
+        await node.until(lambda: intervals() == {15_000})
         await admin.alter_configs(ME, delete=[ASSIGNMENT_INTERVAL])
         await node.until(lambda: intervals() == {1000})
 

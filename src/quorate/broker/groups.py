@@ -94,8 +94,20 @@ class Groups:
         return image.has_consumer_protocol and self._settings.consumer_protocol
 
     def set_assignment_interval(self, interval_ms: int) -> None:
-        """How often consumer groups are assigned anew at most, but for those that say so themselves."""
-        self._settings = replace(self._settings, group_consumer_assignment_interval_ms=interval_ms)
+        """How often consumer groups are assigned anew at most, but for those that say so themselves. Nobody
+        checks what is set while a broker runs against the bounds that its file has."""
+        settings = self._settings
+        lowest = settings.group_consumer_min_assignment_interval_ms
+        highest = settings.group_consumer_max_assignment_interval_ms
+        used_ms = max(lowest, min(interval_ms, highest))
+        if used_ms != interval_ms:
+            self._logger.warning(
+                "config key=%s value=%d is out of the bounds of this broker: it counts as %d",
+                ASSIGNMENT_INTERVAL,
+                interval_ms,
+                used_ms,
+            )
+        self._settings = replace(settings, group_consumer_assignment_interval_ms=used_ms)
         for hosted in self.shards:
             hosted.shard.settings = self._settings
 
