@@ -13,6 +13,8 @@ from quorate.client.admin import Admin, NewTopic, Resource, ResourceKind
 from quorate.client.cluster import ANY, Cluster
 from quorate.client.group_admin import Groups
 from quorate.client.producer import Producer
+from quorate.coordinator.settings import GroupSettings
+from quorate.coordinator.shard import GroupShard
 from quorate.protocol.api.admin import ListConfigResourcesRequest, ListConfigResourcesResponse
 from quorate.protocol.api.connection import ApiVersionsRequest, ApiVersionsResponse
 from quorate.protocol.errors import ApiError, ErrorCode
@@ -99,7 +101,9 @@ async def test_how_many_may_connect_changes_at_once(tmp_path: Path):
 
 
 @in_loop
-async def test_how_often_groups_are_assigned_anew_changes_at_once(tmp_path: Path):
+async def test_how_often_groups_are_assigned_anew_changes_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     copies = {"offsets_topic_replication_factor": "1"}
     async with OneNode(tmp_path, **copies) as node, Cluster(node.bootstrap) as cluster:
         groups = node.node.broker.parts.groups
@@ -107,17 +111,22 @@ async def test_how_often_groups_are_assigned_anew_changes_at_once(tmp_path: Path
             await Groups(cluster).describe("nobody")  # whose coordinator is looked for
         await node.until(groups.shards.all_active)
 
-        def intervals() -> set[int]:
-            return {one.shard.settings.group_consumer_assignment_interval_ms for one in groups.shards}
+        used: dict[GroupShard, int] = {}
 
-        assert intervals() == {1000}
+        def noted(shard: GroupShard, settings: GroupSettings) -> None:
+            used[shard] = settings.group_consumer_assignment_interval_ms
+
+        def all_use(interval_ms: int) -> bool:
+            return used == {one.shard: interval_ms for one in groups.shards}
+
+        monkeypatch.setattr(GroupShard, "reconfigure", noted)
         admin = Admin(cluster)
         await admin.alter_configs(ME, put={ASSIGNMENT_INTERVAL: "7"})
-        await node.until(lambda: intervals() == {7})
+        await node.until(lambda: all_use(7))
         await admin.alter_configs(ME, put={ASSIGNMENT_INTERVAL: "86400000"})
-        await node.until(lambda: intervals() == {15_000})
+        await node.until(lambda: all_use(15_000))
         await admin.alter_configs(ME, delete=[ASSIGNMENT_INTERVAL])
-        await node.until(lambda: intervals() == {1000})
+        await node.until(lambda: all_use(1000))
 
 
 @in_loop

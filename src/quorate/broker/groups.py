@@ -109,7 +109,7 @@ class Groups:
             )
         self._settings = replace(settings, group_consumer_assignment_interval_ms=used_ms)
         for hosted in self.shards:
-            hosted.shard.settings = self._settings
+            hosted.shard.reconfigure(self._settings)
 
     def _note_corrected(self, group_id: str) -> None:
         """Whoever decided about the configuration of a group may have had other bounds than this broker."""

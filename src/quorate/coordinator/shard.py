@@ -89,8 +89,7 @@ class GroupShard:
         partition: int,
         may_describe: MayDescribe = everybody_may,
     ) -> None:
-        self.settings = settings
-        """What it goes by from the next step on."""
+        self._settings = settings
         self._new_id = new_id
         self._partition = partition
         self._deadlines: Deadlines[Timer] = Deadlines()
@@ -156,7 +155,7 @@ class GroupShard:
         self._consumer.loaded(step)
         for group_id in self.committed_offsets.group_ids():
             self._add_simple(group_id)
-        step.set_timer(EXPIRY, self.settings.offsets_retention_check_interval_ms)
+        step.set_timer(EXPIRY, self._settings.offsets_retention_check_interval_ms)
         members = sum(len(group.members) for group in self._classic)
         members += sum(len(group.state.members) for group in self._consumer)
         step.tell(
@@ -249,7 +248,7 @@ class GroupShard:
     def join(self, ticket: Ticket, request: JoinGroupRequest, caller: Caller, moment: Moment) -> Effects:
         """May be answered by a later step, of any kind."""
         step = self._step(moment)
-        settings = self.settings
+        settings = self._settings
         shortest, longest = settings.group_min_session_timeout_ms, settings.group_max_session_timeout_ms
         if not request.group_id:
             step.answer(ticket, join_refused(caller.version, ErrorCode.INVALID_GROUP_ID, request.member_id))
@@ -344,7 +343,7 @@ class GroupShard:
         self, request: ConsumerGroupHeartbeatRequest, caller: Caller
     ) -> KnownMember | None:
         """The same of the consumer protocol."""
-        return self._consumer.known_heartbeat(request, caller, self.settings, self._deadlines)
+        return self._consumer.known_heartbeat(request, caller, self._settings, self._deadlines)
 
     def consumer_group_heartbeat(
         self, ticket: Ticket, request: ConsumerGroupHeartbeatRequest, caller: Caller, moment: Moment
@@ -381,11 +380,11 @@ class GroupShard:
     def committer(self, commit: KnownCommit) -> KnownClassic | None:
         """The member that makes such a commit, until this is unloaded: all of it is taken whenever the member
         is. None: ask `takes_all`."""
-        return self._offsets.committer(commit, self.settings, self._deadlines)
+        return self._offsets.committer(commit, self._settings, self._deadlines)
 
     def takes_all(self, commit: KnownCommit) -> bool:
         """Whether all of such a commit is taken now, whatever its numbers are."""
-        return self._offsets.takes_all(commit, self.settings)
+        return self._offsets.takes_all(commit, self._settings)
 
     def txn_offset_commit(
         self, ticket: Ticket, request: TxnOffsetCommitRequest, caller: Caller, moment: Moment
@@ -479,11 +478,15 @@ class GroupShard:
         """The dynamic configuration of a group, all of it: before the first request, and when it changes."""
         self._consumer.configure(group_id, config)
 
+    def reconfigure(self, settings: GroupSettings) -> None:
+        """Other settings for all groups, from the next step on."""
+        self._settings = settings
+
     # Inside
 
     def _step(self, moment: Moment) -> Step:
         self._moment = moment
-        return Step(self.settings, self._deadlines, moment)
+        return Step(self._settings, self._deadlines, moment)
 
 
 def _group_of(record: LogRecord) -> str:
