@@ -147,7 +147,7 @@ async def test_a_group_that_was_given_what_this_broker_does_not_allow_is_told_of
         serving.broker.image.apply(record, 0)
     groups.follow(serving.broker.image, None)
     assert [one.message for one in caplog.records] == [
-        "config group=g key=consumer.session.timeout.ms value=70000 is out of the bounds of this broker:"
+        "config group=g key=consumer.session.timeout.ms value=70000 does not fit the bounds of this broker:"
         " it counts as 60000"
     ]
     await serving.close()

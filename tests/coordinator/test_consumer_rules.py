@@ -48,6 +48,42 @@ def test_what_a_group_has_instead_of_what_it_was_given_is_known() -> None:
     }
 
 
+@pytest.mark.parametrize("given", ["045000", "+45000", " 45000 "])
+def test_a_number_may_be_written_in_more_than_one_way(given: str) -> None:
+    assert corrected(GroupSettings(), {"consumer.session.timeout.ms": given}) == {}
+
+
+WIDE = GroupSettings(group_consumer_max_heartbeat_interval_ms=80_000)
+SHORT = GroupSettings(group_consumer_min_session_timeout_ms=1_000)
+
+
+@pytest.mark.parametrize(
+    ("settings", "session", "heartbeat", "expected"),
+    [
+        (WIDE, "60000", "59999", (60_000, 59_999)),
+        (WIDE, "60000", "60000", (60_000, 5_000)),
+        (WIDE, "100000", "70000", (60_000, 5_000)),
+        (WIDE, None, "50000", (45_000, 5_000)),
+        (SHORT, "6000", "5000", (6_000, 5_000)),
+        (SHORT, "6000", "8000", (6_000, 5_000)),
+        (SHORT, "4000", "3000", (45_000, 5_000)),
+        (SHORT, "4000", None, (45_000, 5_000)),
+        (SHORT, "4000", "10000", (45_000, 5_000)),
+    ],
+)
+def test_a_session_is_longer_than_the_interval_of_heartbeats(
+    settings: GroupSettings, session: str | None, heartbeat: str | None, expected: tuple[int, int]
+) -> None:
+    texts = {"consumer.session.timeout.ms": session, "consumer.heartbeat.interval.ms": heartbeat}
+    given = {key: text for key, text in texts.items() if text is not None}
+    rules = rules_of(settings, given)
+    assert (rules.session_timeout_ms, rules.heartbeat_interval_ms) == expected
+    used = dict(zip(texts, expected, strict=True))
+    assert corrected(settings, given) == {
+        key: used[key] for key, text in given.items() if int(text) != used[key]
+    }
+
+
 @pytest.mark.parametrize(
     ("configured", "expected"),
     [

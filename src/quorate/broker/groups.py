@@ -116,7 +116,7 @@ class Groups:
         given = self._broker.image.configs.get((GROUP, group_id), {})
         for key, value in corrected(self._settings, given).items():
             self._logger.warning(
-                "config group=%s key=%s value=%s is out of the bounds of this broker: it counts as %d",
+                "config group=%s key=%s value=%s does not fit the bounds of this broker: it counts as %d",
                 group_id,
                 key,
                 given[key],

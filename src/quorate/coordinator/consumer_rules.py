@@ -47,26 +47,34 @@ def rules_of(settings: GroupSettings, overrides: Mapping[str, str] | None = None
     """The rules of a group whose dynamic configuration is `overrides`.
 
     What is out of the bounds that the coordinator allows is brought within them: the bounds may have been
-    moved after the group was configured. What is not a number is ignored, and so are assignors that are not
-    there: Kafka takes the names of classes, which nobody can load here.
+    moved after the group was configured. If that leaves a session no longer than the interval of heartbeats,
+    members would be put out between two of them: the interval is then the coordinator's own, and so is the
+    session, if it is too short for that as well. What is not a number is ignored, and so are assignors
+    that are not there: Kafka takes the names of classes, which nobody can load here.
 
     >>> rules_of(GroupSettings(), {"consumer.session.timeout.ms": "1000"}).session_timeout_ms
     45000
     """
     given = overrides or {}
+    session_timeout_ms = _bounded(
+        given.get("consumer.session.timeout.ms"),
+        settings.group_consumer_session_timeout_ms,
+        settings.group_consumer_min_session_timeout_ms,
+        settings.group_consumer_max_session_timeout_ms,
+    )
+    heartbeat_interval_ms = _bounded(
+        given.get("consumer.heartbeat.interval.ms"),
+        settings.group_consumer_heartbeat_interval_ms,
+        settings.group_consumer_min_heartbeat_interval_ms,
+        settings.group_consumer_max_heartbeat_interval_ms,
+    )
+    if session_timeout_ms <= heartbeat_interval_ms:
+        heartbeat_interval_ms = settings.group_consumer_heartbeat_interval_ms
+        if session_timeout_ms <= heartbeat_interval_ms:
+            session_timeout_ms = settings.group_consumer_session_timeout_ms
     return ConsumerRules(
-        session_timeout_ms=_bounded(
-            given.get("consumer.session.timeout.ms"),
-            settings.group_consumer_session_timeout_ms,
-            settings.group_consumer_min_session_timeout_ms,
-            settings.group_consumer_max_session_timeout_ms,
-        ),
-        heartbeat_interval_ms=_bounded(
-            given.get("consumer.heartbeat.interval.ms"),
-            settings.group_consumer_heartbeat_interval_ms,
-            settings.group_consumer_min_heartbeat_interval_ms,
-            settings.group_consumer_max_heartbeat_interval_ms,
-        ),
+        session_timeout_ms=session_timeout_ms,
+        heartbeat_interval_ms=heartbeat_interval_ms,
         assignment_interval_ms=_bounded(
             given.get("consumer.assignment.interval.ms"),
             settings.group_consumer_assignment_interval_ms,
@@ -90,14 +98,16 @@ def corrected(settings: GroupSettings, given: Mapping[str, str]) -> dict[str, in
     """
     rules = rules_of(settings, given)
     used = {key: getattr(rules, rule) for key, rule in GROUP_KEYS.items() if key in given}
-    return {key: value for key, value in used.items() if given[key].strip() != str(value)}
+    return {key: value for key, value in used.items() if _number(given[key]) != value}
 
 
 def _bounded(given: str | None, default: int, lowest: int, highest: int) -> int:
-    if given is None:
-        return default
+    value = None if given is None else _number(given)
+    return default if value is None else max(lowest, min(value, highest))
+
+
+def _number(text: str) -> int | None:
     try:
-        value = int(given)
+        return int(text)
     except ValueError:
-        return default
-    return max(lowest, min(value, highest))
+        return None
