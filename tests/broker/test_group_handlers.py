@@ -13,6 +13,7 @@ from quorate.broker.handlers.group_offsets import GroupOffsets
 from quorate.coordinator.group_places import place_hash
 from quorate.coordinator.settings import GroupSettings
 from quorate.metadata import records as r
+from quorate.metadata.image import GROUP
 from quorate.metadata.touched import Touched
 from quorate.net.routes import RequestContext
 from quorate.protocol.api.groups import (
@@ -377,6 +378,55 @@ async def test_how_often_groups_are_assigned_anew_stays_within_the_bounds_of_the
     assert [one.message for one in caplog.records if one.levelname == "WARNING"] == [
         f"config key={ASSIGNMENT_INTERVAL} value=86400000 is out of the bounds of this broker: it counts as 0"
     ]
+
+
+def give(serving, group, **values):
+    """The configuration of a group, or more of it."""
+    for key, value in values.items():
+        name = f"consumer.{key.replace('_', '.')}"
+        record = r.ConfigRecord(resource_type=GROUP, resource_name=group, name=name, value=value)
+        serving.image.apply(record, 0)
+
+
+def told_of_bounds(caplog):
+    told = [one.message for one in caplog.records if "bounds" in one.message]
+    caplog.clear()
+    return told
+
+
+def does_not_fit(group, value):
+    return (
+        f"config group={group} key=consumer.session.timeout.ms value={value} does not fit the bounds of this"
+        " broker: it counts as 60000"
+    )
+
+
+@in_loop
+async def test_what_a_group_was_given_and_cannot_have_its_coordinator_tells_once(serving, caplog):
+    await serving.begin_to_coordinate()
+    give(serving, "g", session_timeout_ms="70000", heartbeat_interval_ms="6000")
+    serving.groups.follow(serving.image, None)
+    assert told_of_bounds(caplog) == [does_not_fit("g", 70000)]
+    serving.groups.follow(serving.image, None)
+    assert told_of_bounds(caplog) == []
+    give(serving, "g", session_timeout_ms="80000")
+    serving.groups.follow(serving.image, None)
+    assert told_of_bounds(caplog) == [does_not_fit("g", 80000)]
+
+
+@in_loop
+async def test_what_a_group_was_given_and_cannot_have_is_told_of_by_nobody_else(serving, caplog):
+    give(serving, "g", session_timeout_ms="70000")
+    serving.groups.follow(serving.image, None)
+    assert told_of_bounds(caplog) == []
+
+
+@in_loop
+async def test_whoever_begins_to_coordinate_tells_what_groups_cannot_have(serving, caplog):
+    give(serving, "a", session_timeout_ms="70000")
+    give(serving, "b", session_timeout_ms="80000")
+    await serving.begin_to_coordinate(partitions=1)
+    assert told_of_bounds(caplog) == [does_not_fit("a", 70000), does_not_fit("b", 80000)]
 
 
 async def known_heartbeats(serving):

@@ -8,7 +8,7 @@ from serving import Serving, in_loop, topic_id
 from quorate.broker.group_topics import GroupTopics
 from quorate.broker.groups import Groups
 from quorate.metadata import records as r
-from quorate.metadata.image import GROUP, ClusterImage
+from quorate.metadata.image import ClusterImage
 from quorate.metadata.partitions import PartitionTable
 from quorate.metadata.touched import Touched
 
@@ -133,21 +133,4 @@ async def test_nothing_is_looked_at_for_topics_that_no_group_has_asked_for(tmp_p
     groups.follow(serving.image, serving.image.touched)
     groups.follow(serving.image, None)
     assert looks == []
-    await serving.close()
-
-
-@in_loop
-async def test_a_group_that_was_given_what_this_broker_does_not_allow_is_told_of_once(tmp_path, caplog):
-    serving = Serving(tmp_path)
-    groups = Groups(serving.broker, lambda _: None)
-    for name, value in (("session.timeout", "70000"), ("heartbeat.interval", "6000")):
-        record = r.ConfigRecord(
-            resource_type=GROUP, resource_name="g", name=f"consumer.{name}.ms", value=value
-        )
-        serving.broker.image.apply(record, 0)
-    groups.follow(serving.broker.image, None)
-    assert [one.message for one in caplog.records] == [
-        "config group=g key=consumer.session.timeout.ms value=70000 does not fit the bounds of this broker:"
-        " it counts as 60000"
-    ]
     await serving.close()

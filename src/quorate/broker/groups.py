@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -52,7 +52,7 @@ class Groups:
             offline=broker.replicas.offline,
             saw=saw,
             logger=self._logger,
-            when_loaded=self._catch_up,
+            when_loaded=self._loaded,
         )
         self._moment = Moment(-math.inf, 0)
         self.recent: dict[str, Hosted[GroupShard]] = {}
@@ -76,9 +76,8 @@ class Groups:
             self._may_describe,
         )
         shard.topics_changed(self.topics, ())
-        for kind, name in self._broker.image.configs:
-            if kind == GROUP:
-                self._configure(shard, name)
+        for group_id, given in self._configured():
+            shard.configure(group_id, given)
         return shard
 
     def _may_describe(self, caller: Caller, topic: str) -> bool:
@@ -86,8 +85,15 @@ class Groups:
         assert isinstance(context, RequestContext)
         return self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, topic)
 
-    def _configure(self, shard: GroupShard, group_id: str) -> None:
-        shard.configure(group_id, self._broker.image.configs.get((GROUP, group_id), {}))
+    def _configured(self) -> list[tuple[str, Mapping[str, str]]]:
+        return [(name, given) for (kind, name), given in self._broker.image.configs.items() if kind == GROUP]
+
+    def _configure(self, group_id: str) -> None:
+        """Every shard knows the configurations of all groups: with more partitions, groups are elsewhere."""
+        given = self._broker.image.configs.get((GROUP, group_id), {})
+        for hosted in self.shards:
+            if hosted.shard.configure(group_id, given) and hosted.state is State.ACTIVE:
+                self._note_corrected(hosted, group_id, given)
 
     def _has_consumer_protocol(self, image: ClusterImage) -> bool:
         """Both the cluster and the file of this broker may do without it."""
@@ -111,9 +117,11 @@ class Groups:
         for hosted in self.shards:
             hosted.shard.reconfigure(self._settings)
 
-    def _note_corrected(self, group_id: str) -> None:
-        """Whoever decided about the configuration of a group may have had other bounds than this broker."""
-        given = self._broker.image.configs.get((GROUP, group_id), {})
+    def _note_corrected(self, hosted: Hosted[GroupShard], group_id: str, given: Mapping[str, str]) -> None:
+        """Whoever decided about the configuration of a group may have had other bounds than this broker. Only
+        the group's own coordinator says so."""
+        if self.partition_of(group_id) != hosted.partition.key.partition_id:
+            return
         for key, value in corrected(self._settings, given).items():
             self._logger.warning(
                 "config group=%s key=%s value=%s does not fit the bounds of this broker: it counts as %d",
@@ -123,8 +131,10 @@ class Groups:
                 value,
             )
 
-    def _catch_up(self, hosted: Hosted[GroupShard]) -> None:
-        """Topics may have been deleted while nobody coordinated."""
+    def _loaded(self, hosted: Hosted[GroupShard]) -> None:
+        """Tells what its groups cannot have; and topics may have been deleted while nobody coordinated."""
+        for group_id, given in self._configured():
+            self._note_corrected(hosted, group_id, given)
         gone = [name for name in hosted.shard.topics_with_offsets() if self.topics.by_name(name) is None]
         if gone:
             hosted.perform(partial(hosted.shard.topics_deleted, sorted(gone)))
@@ -143,9 +153,7 @@ class Groups:
             self.recent = {}  # with more partitions, groups are elsewhere
         configured = image.configs if touched is None else touched.configs
         for group_id in [name for kind, name in configured if kind == GROUP]:
-            self._note_corrected(group_id)
-            for hosted in self.shards:
-                self._configure(hosted.shard, group_id)
+            self._configure(group_id)
         if not changed:
             return
         gone = [name for name in changed if name not in image.topics.by_name]

@@ -149,12 +149,15 @@ class ConsumerGroups:
             if subscribed := group.state.subscribed_among(changed):
                 group.topics_changed(subscribed)
 
-    def configure(self, group_id: str, config: Mapping[str, str]) -> None:
-        """The dynamic configuration of a group, all of it."""
+    def configure(self, group_id: str, config: Mapping[str, str]) -> bool:
+        """The dynamic configuration of a group, all of it. Whether it was another before."""
+        if config == self._configs.get(group_id, {}):
+            return False
         if config:
             self._configs[group_id] = dict(config)
         else:
-            self._configs.pop(group_id, None)
+            del self._configs[group_id]
+        return True
 
     # Requests
 

@@ -474,9 +474,10 @@ class GroupShard:
         """
         self._consumer.topics_changed(topics, names)
 
-    def configure(self, group_id: str, config: Mapping[str, str]) -> None:
-        """The dynamic configuration of a group, all of it: before the first request, and when it changes."""
-        self._consumer.configure(group_id, config)
+    def configure(self, group_id: str, config: Mapping[str, str]) -> bool:
+        """The dynamic configuration of a group, all of it: before the first request, and when it changes.
+        Whether it was another before."""
+        return self._consumer.configure(group_id, config)
 
     def reconfigure(self, settings: GroupSettings) -> None:
         """Other settings for all groups, from the next step on."""
