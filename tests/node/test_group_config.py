@@ -3,8 +3,10 @@
 import pytest
 
 from node.test_config import parsed
-from quorate.controller.settings import GROUP_BOUNDS, Bounds
-from quorate.coordinator.settings import GroupSettings
+from quorate.controller.config_definitions import GROUP_CONFIGS
+from quorate.controller.settings import GROUP_BOUNDS, Bounds, bound_keys
+from quorate.coordinator.consumer_rules import GROUP_KEYS, rules_of
+from quorate.coordinator.settings import KEYS, GroupSettings
 from quorate.node.config import ConfigError
 from quorate.node.config_groups import group_settings
 
@@ -195,3 +197,26 @@ def test_the_controller_goes_by_the_bounds_of_the_file():
     assert changed.controller_settings("cluster").group_bounds == GROUP_BOUNDS | {
         "consumer.session.timeout.ms": Bounds(1_000, 7_000, 6_000)
     }
+
+
+def test_controllers_and_coordinators_have_the_same_bounds_for_the_same_keys():
+    settings = GroupSettings()
+    assert GROUP_KEYS.keys() == GROUP_BOUNDS.keys()
+    for key, bounds in GROUP_BOUNDS.items():
+        fields = [KEYS[one] for one in (*bound_keys(key), f"group.{key}")]
+        assert Bounds(*(getattr(settings, field) for field in fields)) == bounds
+        assert GROUP_CONFIGS[key].default == str(bounds.default)
+
+
+@pytest.mark.parametrize(("key", "rule"), GROUP_KEYS.items())
+def test_a_coordinator_goes_by_the_bounds_that_controllers_have(key, rule):
+    bounds = GROUP_BOUNDS[key]
+    given = (None, bounds.lowest - 1, bounds.lowest, bounds.highest, bounds.highest + 1)
+    used = [rules_of(GroupSettings(), None if one is None else {key: str(one)}) for one in given]
+    assert [getattr(one, rule) for one in used] == [
+        bounds.default,
+        bounds.lowest,
+        bounds.lowest,
+        bounds.highest,
+        bounds.highest,
+    ]

@@ -36,7 +36,8 @@ GROUP_BOUNDS: Final[Mapping[str, Bounds]] = {
     "consumer.heartbeat.interval.ms": Bounds(5_000, 15_000, 5_000),
     "consumer.session.timeout.ms": Bounds(45_000, 60_000, 45_000),
 }
-"""By the group's keys, what holds if the file does not say."""
+"""By the group's keys, what holds if the file does not say. Coordinators, which this layer cannot ask, have
+the same keys and numbers (`GROUP_KEYS`, `GroupSettings`); `tests/node/test_group_config.py` compares them."""
 
 
 def bound_keys(key: str) -> tuple[str, str]:
