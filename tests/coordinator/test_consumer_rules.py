@@ -85,21 +85,6 @@ def test_a_session_is_longer_than_the_interval_of_heartbeats(
 
 
 @pytest.mark.parametrize(
-    ("configured", "expected"),
-    [
-        (("range",), ("range",)),
-        (("range", "uniform"), ("range", "uniform")),
-        (("org.example.Assignor", "range"), ("range",)),
-        (("org.example.Assignor",), ("uniform", "range")),
-    ],
-)
-def test_only_assignors_that_are_there_are_used(
-    configured: tuple[str, ...], expected: tuple[str, ...]
-) -> None:
-    assert rules_of(GroupSettings(group_consumer_assignors=configured)).assignors == expected
-
-
-@pytest.mark.parametrize(
     ("policy", "up", "down"),
     [
         ("bidirectional", True, True),

@@ -151,8 +151,36 @@ def test_a_bad_value_is_named_with_what_is_allowed(changes, message):
     assert str(caught.value).startswith("f.properties: ")
 
 
-@pytest.mark.parametrize("names", ["", "sticky", "uniform,uniform", "range,other"])
+OF_APACHE = "org.apache.kafka.coordinator.group.assignor."
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        ("range", ("range",)),
+        ("range, uniform", ("range", "uniform")),
+        (f"{OF_APACHE}RangeAssignor", ("range",)),
+        (f"{OF_APACHE}UniformAssignor, {OF_APACHE}RangeAssignor", ("uniform", "range")),
+        (f"uniform,{OF_APACHE}RangeAssignor", ("uniform", "range")),
+    ],
+)
+def test_assignors_have_names_and_classes(names, expected):
+    assert parsed(group_consumer_assignors=names)["group.consumer.assignors"] == expected
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        *("", "sticky", "uniform,uniform", "range,other", "RangeAssignor"),
+        f"range,{OF_APACHE}RangeAssignor",
+        f"{OF_APACHE}SimpleAssignor",
+        "uniform,org.example.Assignor",
+    ],
+)
 def test_only_assignors_that_exist_can_be_named(names):
-    assert parsed(group_consumer_assignors="range")["group.consumer.assignors"] == ("range",)
-    with pytest.raises(ConfigError, match="allowed is uniform and range"):
+    with pytest.raises(ConfigError) as caught:
         parsed(group_consumer_assignors=names)
+    assert str(caught.value) == (
+        f"f.properties: group.consumer.assignors={names}: allowed is uniform and range, or Apache's"
+        " classes of these, each once; others cannot be loaded"
+    )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from quorate.coordinator.assignors import ASSIGNORS
 from quorate.coordinator.settings import GroupSettings
 from quorate.values import dataclass
 
@@ -49,8 +48,7 @@ def rules_of(settings: GroupSettings, overrides: Mapping[str, str] | None = None
     What is out of the bounds that the coordinator allows is brought within them: the bounds may have been
     moved after the group was configured. If that leaves a session no longer than the interval of heartbeats,
     members would be put out between two of them: the interval is then the coordinator's own, and so is the
-    session, if it is too short for that as well. What is not a number is ignored, and so are assignors
-    that are not there: Kafka takes the names of classes, which nobody can load here.
+    session, if it is too short for that as well. What is not a number is ignored.
 
     >>> rules_of(GroupSettings(), {"consumer.session.timeout.ms": "1000"}).session_timeout_ms
     45000
@@ -84,8 +82,7 @@ def rules_of(settings: GroupSettings, overrides: Mapping[str, str] | None = None
         max_size=settings.group_consumer_max_size,
         classic_max_size=settings.group_max_size,
         regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
-        assignors=tuple(filter(ASSIGNORS.__contains__, settings.group_consumer_assignors))
-        or tuple(ASSIGNORS),
+        assignors=settings.group_consumer_assignors,
         migration_policy=settings.group_consumer_migration_policy,
     )
 

@@ -65,7 +65,9 @@ GROUP_SETTINGS: Final = {
         _DEFAULTS.group_consumer_migration_policy,
     ),
     "group.consumer.assignors": Setting(
-        read_assignors, " and ".join(ASSIGNORS), _DEFAULTS.group_consumer_assignors
+        read_assignors,
+        f"{' and '.join(ASSIGNORS)}, or Apache's classes of these, each once; others cannot be loaded",
+        _DEFAULTS.group_consumer_assignors,
     ),
     _PROTOCOLS: Setting(
         read_rebalance_protocols,

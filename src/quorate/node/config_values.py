@@ -42,6 +42,10 @@ __all__ = [
 
 INT_MAX: Final = 2**31 - 1
 _ZOOKEEPER_PORT: Final = 2181
+_ASSIGNOR_CLASSES: Final = {
+    "org.apache.kafka.coordinator.group.assignor.UniformAssignor": "uniform",
+    "org.apache.kafka.coordinator.group.assignor.RangeAssignor": "range",
+}
 _REBALANCE_PROTOCOLS: Final = frozenset({"classic", "consumer", "share", "streams"})
 
 
@@ -100,7 +104,8 @@ def read_names(text: str) -> tuple[str, ...]:
 
 
 def read_assignors(text: str) -> tuple[str, ...]:
-    names = read_names(text)
+    """The names of assignors. In a file for Kafka their classes may stand instead."""
+    names = tuple(_ASSIGNOR_CLASSES.get(name, name) for name in read_names(text))
     if not names or not set(names) <= set(ASSIGNORS) or len(set(names)) != len(names):
         raise ValueError
     return names
