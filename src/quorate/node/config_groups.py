@@ -1,6 +1,6 @@
 """Keys of the group coordinator in the file of a node: what each may be, and what cannot be said together.
 
-The ranges are Kafka's. Where Kafka takes negative numbers that mean no more than 0 does, the lowest is 0.
+The ranges are Kafka's. Where Kafka takes any negative number, which makes no sense, the lowest is 0.
 """
 
 from __future__ import annotations
