@@ -429,6 +429,21 @@ async def test_whoever_begins_to_coordinate_tells_what_groups_cannot_have(servin
     assert told_of_bounds(caplog) == [does_not_fit("a", 70000), does_not_fit("b", 80000)]
 
 
+@in_loop
+async def test_a_group_that_a_whole_new_image_says_nothing_of_has_no_configuration_any_more(serving):
+    await serving.begin_to_coordinate()
+    give(serving, "n", session_timeout_ms="50000", heartbeat_interval_ms="6000")
+    serving.groups.follow(serving.image, None)
+
+    async def interval_ms():
+        return (await serving.ask(heartbeat("n", names=["orders"], owned=[]), 1)).heartbeat_interval_ms
+
+    assert await interval_ms() == 6000
+    give(serving, "n", session_timeout_ms=None, heartbeat_interval_ms=None)
+    serving.groups.follow(serving.image, None)
+    assert await interval_ms() == 5000
+
+
 async def known_heartbeats(serving):
     """Of a classic member and of one of the consumer protocol: whether each is still taken as it was."""
     joined = await serving.joined()

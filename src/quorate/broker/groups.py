@@ -58,6 +58,8 @@ class Groups:
         self.recent: dict[str, Hosted[GroupShard]] = {}
         """Who coordinates groups that were asked for. Another one takes its place when that may change, or
         what may be asked of them; while it does not, whoever was found is right as long as it is active."""
+        # The groups among them; of a whole new image nothing says which are not there any more.
+        self._had_config = [key for key in broker.image.configs if key[0] == GROUP]
         self._known: dict[str, int] = {}  # hashes of groups, which are asked for again and again
 
     def _now(self) -> Moment:
@@ -151,9 +153,11 @@ class Groups:
             self.has_consumer_protocol = self._has_consumer_protocol(image)
         if touched is None or touched.topics_added or touched.has_partitions or touched.features:
             self.recent = {}  # with more partitions, groups are elsewhere
-        configured = image.configs if touched is None else touched.configs
+        configured = [*self._had_config, *image.configs] if touched is None else touched.configs
         for group_id in [name for kind, name in configured if kind == GROUP]:
             self._configure(group_id)
+        if touched is None or configured:
+            self._had_config = [key for key in image.configs if key[0] == GROUP]
         if not changed:
             return
         gone = [name for name in changed if name not in image.topics.by_name]
