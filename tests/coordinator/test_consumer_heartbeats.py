@@ -169,6 +169,27 @@ def test_a_group_that_is_full() -> None:
     assert story.member("b").joins("t").error is OK
 
 
+def test_a_group_whose_members_say_too_much() -> None:
+    long = "t" * 1000
+    story = ConsumerStory({"t": 4}, group_metadata_max_bytes=5000)
+    a = story.member("a").joins("t", long)
+    b = story.member("b").joins("t", long)
+    assert story.member("c").joins("t").error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert b.sends(subscribed_topic_names=["t", long, long[1:]]).error is ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert a.beats().error is OK, "who says no more than before has its place"
+    assert story.member("b").joins("t", long).error is OK
+    a.leaves()
+    assert story.member("c").joins("t").error is OK
+
+
+def test_classic_members_of_it_count_as_well() -> None:
+    story = ConsumerStory({"t": 4}, group_metadata_max_bytes=5000)
+    story.member("a").joins("t")
+    refused = story.classic("b").joins("t" * 9000)
+    assert refused.error_code == ErrorCode.GROUP_MAX_SIZE_REACHED
+    assert story.classic("b").joins("t").error_code == OK
+
+
 # Epochs
 
 

@@ -203,6 +203,12 @@ class Groups(RuleBasedStateMachine):
                 self.epochs[member_id] = member.epoch
 
     @invariant()
+    def what_all_say_is_added_up(self) -> None:
+        if self.story.group is not None:
+            state = self.story.state
+            assert state.said_bytes == sum(one.said_bytes for one in state.members.values())
+
+    @invariant()
     def it_is_told_when_all_have_come_round(self) -> None:
         if self.story.group is None:
             return

@@ -25,7 +25,13 @@ from quorate.coordinator.classic_answers import join_refused, sync_refused
 from quorate.coordinator.classic_joining import Joiner
 from quorate.coordinator.classic_members import NOBODY
 from quorate.coordinator.classic_rebalance import prepare
-from quorate.coordinator.consumer_admission import Admitted, check_size, known_member, taking_the_place_of
+from quorate.coordinator.consumer_admission import (
+    Admitted,
+    check_room,
+    check_size,
+    known_member,
+    taking_the_place_of,
+)
 from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings
 from quorate.coordinator.consumer_leaving import LEFT, remove_members
 from quorate.coordinator.consumer_members import ClassicMember, Member, MemberState
@@ -97,6 +103,7 @@ def _join(group: ConsumerGroup, joiner: Joiner, around: Surroundings, step: Step
         topic_regex="",  # classic members match expressions themselves
         classic=ClassicMember(request.session_timeout_ms, tuple(joiner.protocols)),
     )
+    check_room(state, says, around.rules.metadata_max_bytes)
     replaced = admitted.replaces
     if replaced is not None and may_downgrade(state, [replaced], around.rules, staying=1):
         after = _replace_last(group, replaced, says, around, step)

@@ -26,8 +26,8 @@ from quorate.coordinator.classic import Cause, ClassicGroup, State, Trigger
 from quorate.coordinator.classic_answers import join_refused, joined
 from quorate.coordinator.classic_members import (
     MEMBER_BYTES,
+    NAME_BYTES,
     NOBODY,
-    PROTOCOL_BYTES,
     Member,
     Protocols,
     Waiting,
@@ -145,7 +145,7 @@ def _check_protocols(group: ClassicGroup, joiner: Joiner, step: Step) -> None:
     names, size_bytes = [], 0
     for protocol in request.protocols:
         names.append(protocol.name)
-        size_bytes += PROTOCOL_BYTES + len(protocol.name) + len(protocol.metadata)
+        size_bytes += NAME_BYTES + len(protocol.name) + len(protocol.metadata)
     if not group.speaks(request.protocol_type, names):
         raise ApiError(
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,

@@ -20,14 +20,14 @@ from quorate.coordinator.effects import Ticket
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.values import dataclass
 
-__all__ = ["MEMBER_BYTES", "NOBODY", "PROTOCOL_BYTES", "Member", "Members", "Protocols", "Waiting"]
+__all__ = ["MEMBER_BYTES", "NAME_BYTES", "NOBODY", "Member", "Members", "Protocols", "Waiting"]
 
 NOBODY: Final = ""
 """The member id of whoever has none yet."""
 
 MEMBER_BYTES: Final = 1024
-PROTOCOL_BYTES: Final = 128
-"""About how much memory a member takes, and each of its protocols, beside what it says."""
+NAME_BYTES: Final = 128
+"""About how much memory a member takes, and each protocol or topic that it names, beside what it says."""
 
 Protocols = Sequence[tuple[str, bytes]]
 """Names and what the member says about itself, the best liked one first."""
@@ -60,7 +60,7 @@ class Member:
         """About how much memory all takes that the member has said."""
         size_bytes = MEMBER_BYTES + len(self.client_id) + len(self.instance_id or "")
         for name, metadata in self.protocols:
-            size_bytes += PROTOCOL_BYTES + len(name) + len(metadata)
+            size_bytes += NAME_BYTES + len(name) + len(metadata)
         return size_bytes
 
     @property

@@ -48,6 +48,7 @@ from quorate.coordinator.consumer_admission import (
     admit_dynamic,
     admit_static,
     check_request,
+    check_room,
     check_size,
 )
 from quorate.coordinator.consumer_describe import describe
@@ -171,6 +172,8 @@ def _hear(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step: St
         admitted = admit_static(state, member_id, request.instance_id, request.member_epoch, owned)
     member = admitted.member
     says = as_it_says(member, request, caller)
+    if says is not member:
+        check_room(state, says, around.rules.metadata_max_bytes)
     written, after = take_steps(group, admitted, says, owned, caller, around, step)
     step.records.extend(written)
     group.keep_alive(after, around.rules, step)

@@ -36,6 +36,7 @@ __all__ = [
     "admit_static",
     "check_epoch",
     "check_request",
+    "check_room",
     "check_size",
     "known_member",
     "taking_the_place_of",
@@ -86,6 +87,19 @@ def check_size(state: ConsumerGroupState, member_id: str, size_max: int) -> None
         raise ApiError(
             ErrorCode.GROUP_MAX_SIZE_REACHED,
             f"The consumer group has reached its maximum capacity of {size_max} members.",
+        )
+
+
+def check_room(state: ConsumerGroupState, says: Member, limit_bytes: int) -> None:
+    """Whether the coordinator can remember what all members say, with this one. A member may always say what
+    it has said before, or less."""
+    before = state.members.get(says.member_id)
+    more_bytes = says.said_bytes - (0 if before is None else before.said_bytes)
+    if more_bytes > 0 and state.said_bytes + more_bytes > limit_bytes:
+        raise ApiError(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"The members of the consumer group say {state.said_bytes} bytes about themselves,"
+            f" and may not say {more_bytes} more.",
         )
 
 

@@ -11,7 +11,7 @@ Only those are announced of whom it is plain what they want; all others are hear
 from __future__ import annotations
 
 from quorate.coordinator import consumer_records as records
-from quorate.coordinator.consumer_admission import check_request, check_size
+from quorate.coordinator.consumer_admission import check_request, check_room, check_size
 from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next_epoch
 from quorate.coordinator.consumer_members import Member
 from quorate.coordinator.consumer_says import as_it_says
@@ -45,9 +45,10 @@ def announce(
     try:
         check_request(request, caller.version, around.rules.assignors)
         check_size(state, member_id, around.rules.max_size)
+        says = as_it_says(Member(member_id=member_id), request, caller)
+        check_room(state, says, around.rules.metadata_max_bytes)
     except ApiError:
         return
-    says = as_it_says(Member(member_id=member_id), request, caller)
     found_hash = metadata_hash(state.subscribed_topics(plus=says), around.topics)
     step.records.append(records.member_metadata(state.group_id, says))
     step.records.append(next_epoch(group, found_hash, "a member joined", says, step))

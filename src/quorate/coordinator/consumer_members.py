@@ -12,6 +12,7 @@ from dataclasses import field, replace
 from enum import IntEnum
 from typing import Final, Protocol
 
+from quorate.coordinator.classic_members import MEMBER_BYTES, NAME_BYTES
 from quorate.coordinator.group_records import (
     ConsumerGroupCurrentMemberAssignmentValue,
     ConsumerGroupMemberMetadataValue,
@@ -104,6 +105,17 @@ class Member:
     classic: ClassicMember | None = None
     assigned: Held = field(default_factory=dict)
     pending_revocation: Held = field(default_factory=dict)
+
+    @property
+    def said_bytes(self) -> int:
+        """About how much memory all takes that the member has said."""
+        size_bytes = MEMBER_BYTES + len(self.member_id) + len(self.client_id) + len(self.topic_regex or "")
+        for name in self.topic_names:
+            size_bytes += NAME_BYTES + len(name)
+        if self.classic is not None:
+            for name, metadata in self.classic.protocols:
+                size_bytes += NAME_BYTES + len(name) + len(metadata)
+        return size_bytes
 
     @property
     def regex(self) -> str | None:

@@ -28,6 +28,8 @@ class ConsumerRules:
     """How long a target assignment holds at least before the next one is computed."""
     max_size: int = 0x7FFF_FFFF
     classic_max_size: int = 0x7FFF_FFFF
+    metadata_max_bytes: int = 32 << 20
+    """How much all members may say about themselves."""
     regex_refresh_interval_ms: int = 600_000
     assignors: tuple[str, ...] = ("uniform", "range")
     """The first one is used when the members do not name any."""
@@ -81,6 +83,7 @@ def rules_of(settings: GroupSettings, overrides: Mapping[str, str] | None = None
         ),
         max_size=settings.group_consumer_max_size,
         classic_max_size=settings.group_max_size,
+        metadata_max_bytes=settings.group_metadata_max_bytes,
         regex_refresh_interval_ms=settings.group_consumer_regex_refresh_interval_ms,
         assignors=settings.group_consumer_assignors,
         migration_policy=settings.group_consumer_migration_policy,

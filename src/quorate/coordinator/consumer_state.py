@@ -89,6 +89,7 @@ class ConsumerGroupState:
         "name_counts",
         "regex_counts",
         "regexes",
+        "said_bytes",
         "stable_counts",
         "static",
         "subscription_counts",
@@ -117,6 +118,8 @@ class ConsumerGroupState:
         self.subscription_counts: Counter[tuple[frozenset[str], str | None]] = Counter()
         self.assignor_counts: Counter[str] = Counter()
         self.classic_count = 0
+        self.said_bytes = 0
+        """About how much memory all takes that members have said."""
         self.classic_protocol_counts: Counter[str] = Counter()
         self.stable_counts: Counter[int] = Counter()  # members that are STABLE, by their epoch
 
@@ -221,6 +224,7 @@ class ConsumerGroupState:
             _bump(self.regex_counts, member.regex, change)
         if member.server_assignor is not None:
             _bump(self.assignor_counts, member.server_assignor, change)
+        self.said_bytes += change * member.said_bytes
         if member.classic is not None:
             self.classic_count += change
             for name in {name for name, _ in member.classic.protocols}:
@@ -353,6 +357,7 @@ def _says_the_same(one: Member, other: Member) -> bool:
     """As far as members are counted by it. A step towards the target leaves these what they are."""
     return (
         one.topic_names is other.topic_names
+        and one.client_id is other.client_id
         and one.topic_regex is other.topic_regex
         and one.server_assignor is other.server_assignor
         and one.classic is other.classic

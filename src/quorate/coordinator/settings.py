@@ -51,9 +51,10 @@ class GroupSettings:
     member_metadata_max_bytes: int = 4 << 20
     """How much a member may say about itself in all its protocols together."""
     group_metadata_max_bytes: int = 32 << 20
-    """How much all members of a classic group may say together. Such a group is stored in one record, which
-    may have 1 MiB by default, so it is refused long before this. But of several protocols only one is stored,
-    and a log may be told to take larger records; and nothing is stored of those who only wait."""
+    """How much all members of a group may say together. A classic group is stored in one record, which may
+    have 1 MiB by default, so it is refused long before this. But of several protocols only one is stored, and
+    a log may be told to take larger records; and nothing is stored of those who only wait. Each member of a
+    consumer group is a record of its own."""
 
     @property
     def offsets_retention_ms(self) -> int:
