@@ -43,6 +43,7 @@ SETTINGS = {
     "group_consumer_heartbeat_interval_ms": "200",
     "group_consumer_min_heartbeat_interval_ms": "200",
     "group_consumer_session_timeout_ms": f"{SESSION_MS}",
+    "group_consumer_min_session_timeout_ms": f"{SESSION_MS}",
 }
 each_client = pytest.mark.parametrize("kind", COMMITTING)
 
