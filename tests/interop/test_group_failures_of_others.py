@@ -13,7 +13,7 @@ from group_members import COMMITTING
 from typer.testing import CliRunner
 
 from node.broker_processes import BrokerProcesses, Load
-from node.group_processes import Members
+from node.group_processes import QUICK, Members
 from quorate.cli.main import app
 from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.group_admin import Group, Groups
@@ -29,22 +29,7 @@ NAMES = "abc"
 SESSION_MS = 30_000  # longer than anything here takes
 PROGRAM = Path(member_program.__file__)
 PATIENT = ClusterSettings(deadline_ms=60_000)
-SETTINGS = {
-    "quorate_events_publish": "true",
-    "broker_session_timeout_ms": "3000",
-    "broker_heartbeat_interval_ms": "300",
-    "replica_lag_time_max_ms": "1200",
-    "replica_fetch_wait_max_ms": "200",
-    "replica_fetch_backoff_ms": "100",
-    "leader_imbalance_check_interval_seconds": "1",
-    "offsets_topic_num_partitions": "6",
-    "offsets_topic_replication_factor": "3",
-    "group_initial_rebalance_delay_ms": "0",
-    "group_consumer_heartbeat_interval_ms": "200",
-    "group_consumer_min_heartbeat_interval_ms": "200",
-    "group_consumer_session_timeout_ms": f"{SESSION_MS}",
-    "group_consumer_min_session_timeout_ms": f"{SESSION_MS}",
-}
+SETTINGS = QUICK | {"quorate_events_publish": "true", "group_consumer_session_timeout_ms": f"{SESSION_MS}"}
 each_client = pytest.mark.parametrize("kind", COMMITTING)
 
 

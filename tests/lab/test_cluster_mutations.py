@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from quorate.broker import coordinators, partition
+from quorate.broker import coordinators, coordinators_loading, partition
 from quorate.broker.handlers import produce
 from quorate.broker.leadership import Leadership
 from quorate.controller import bulk_election, fencing
@@ -298,7 +298,7 @@ def commits_are_answered_before_they_are_safe() -> None:
 @mutation()
 def a_new_coordinator_knows_nothing() -> None:
     """Loading does not apply what is in the log."""
-    coordinators.Hosted._replay = lambda *_: 0  # type: ignore[method-assign]
+    coordinators_loading._apply = lambda *_: 0
 
 
 @mutation(faults=A_MEMBER_SLEEPS)

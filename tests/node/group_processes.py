@@ -18,6 +18,23 @@ from node.broker_processes import BrokerProcesses
 from node.processes import DEADLINE_S
 
 PROGRAM = Path(__file__).parent / "group_program.py"
+QUICK = {
+    "broker_session_timeout_ms": "3000",
+    "broker_heartbeat_interval_ms": "300",
+    "replica_lag_time_max_ms": "1200",
+    "replica_fetch_wait_max_ms": "200",
+    "replica_fetch_backoff_ms": "100",
+    "leader_imbalance_check_interval_seconds": "1",
+    "offsets_topic_num_partitions": "6",
+    "offsets_topic_replication_factor": "3",
+    "group_initial_rebalance_delay_ms": "0",
+    "group_min_session_timeout_ms": "1000",
+    "group_consumer_heartbeat_interval_ms": "200",
+    "group_consumer_min_heartbeat_interval_ms": "200",
+    "group_consumer_session_timeout_ms": "6000",
+    "group_consumer_min_session_timeout_ms": "1000",
+}
+"""Settings of brokers that notice within seconds that somebody is gone."""
 
 
 class MemberProcess:

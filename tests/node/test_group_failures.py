@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from node.broker_processes import BrokerProcesses, Load
-from node.group_processes import Members
+from node.group_processes import QUICK, Members
 from node.zookeeper_processes import BOTH_MODES, cluster_of
 from quorate.client.cluster import Cluster, ClusterSettings
 from quorate.client.group_admin import Group, Groups
@@ -17,22 +17,6 @@ from quorate.client.metadata import TopicPartition
 pytestmark = pytest.mark.processes
 
 ALL = (101, 102, 103)
-SETTINGS = {
-    "broker_session_timeout_ms": "3000",
-    "broker_heartbeat_interval_ms": "300",
-    "replica_lag_time_max_ms": "1200",
-    "replica_fetch_wait_max_ms": "200",
-    "replica_fetch_backoff_ms": "100",
-    "leader_imbalance_check_interval_seconds": "1",
-    "offsets_topic_num_partitions": "6",
-    "offsets_topic_replication_factor": "3",
-    "group_initial_rebalance_delay_ms": "0",
-    "group_min_session_timeout_ms": "1000",
-    "group_consumer_heartbeat_interval_ms": "200",
-    "group_consumer_min_heartbeat_interval_ms": "200",
-    "group_consumer_session_timeout_ms": "6000",
-    "group_consumer_min_session_timeout_ms": "1000",
-}
 PATIENT = ClusterSettings(deadline_ms=60_000)
 GROUPS = [f"group-{number}" for number in range(12)]
 both = pytest.mark.parametrize("protocol", ["classic", "consumer"])
@@ -43,7 +27,7 @@ def cluster(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[BrokerProcesses]:
     """Three brokers, and three controllers or a ZooKeeper. Every test leaves them running."""
-    with cluster_of(request.param, tmp_path_factory.mktemp("cluster"), **SETTINGS) as running:
+    with cluster_of(request.param, tmp_path_factory.mktemp("cluster"), **QUICK) as running:
         yield running
 
 

@@ -320,6 +320,15 @@ def test_foreign_files_and_empty_places_are_problems(tmp_path: Path) -> None:
     assert [problem.kind for problem in places.problems] == ["foreign", "missing", "missing"]
 
 
+def test_a_log_may_be_named_beside_what_it_is_in(tmp_path: Path) -> None:
+    root = copy_of(tmp_path, (0, EPOCH_1))
+
+    places = find_places([str(root), str(root / "__cluster_metadata-0")], METADATA)
+
+    assert len(places.found) == 1
+    assert not places.problems
+
+
 def test_directories_of_other_logs_are_not_taken_for_one(tmp_path: Path) -> None:
     root = copy_of(tmp_path, (0, EPOCH_1))
     (root / "bootstrap.checkpoint").write_bytes(b"")

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 from typer.testing import CliRunner
@@ -11,7 +13,7 @@ from typer.testing import CliRunner
 from quorate.cli import spark_session
 from quorate.cli.main import app
 from quorate.spark import java
-from quorate.spark.pipeline import cause_of
+from quorate.spark.pipeline import Silent, _Run, cause_of
 from quorate.spark.session import FOR_MANY_ROWS
 from quorate.spark.storage_formats import session_settings
 from quorate.spark.warehouse import Contents, Part, Warehouse
@@ -125,3 +127,23 @@ def test_a_warehouse_that_is_in_use(tmp_path: Path):
 )
 def test_the_cause_is_found_in_what_spark_says(text: str, cause: str):
     assert cause_of(Exception(text)) == cause
+
+
+@pytest.mark.parametrize(
+    ("error", "starts"),
+    [("Python worker exited unexpectedly (crashed)", 2), ("[PATH_NOT_FOUND] there is no such path", 1)],
+)
+def test_a_stream_that_found_no_worker_is_started_again(monkeypatch, error: str, starts: int) -> None:
+    tried: list[str] = []
+
+    def start(_run: _Run, _origin: object, table: str, **_trigger: object) -> Mock:
+        tried.append(table)
+        if len(tried) == 1:
+            raise RuntimeError(error)
+        return Mock()
+
+    monkeypatch.setattr(_Run, "start", start)
+    run = _Run(Mock(), Mock(), (), Silent())
+    with contextlib.suppress(RuntimeError):
+        run._read_stream("records", Mock(), "records")
+    assert tried == ["records"] * starts

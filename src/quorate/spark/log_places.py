@@ -82,13 +82,14 @@ def find_places(paths: Sequence[str], wanted: re.Pattern[str], cluster_id: str |
     problems: list[Problem] = []
     for path in paths:
         names = _matching(path) if _PATTERN.search(path) else [Path(path)]
-        before = len(found), len(problems)
+        has_any, problems_before = False, len(problems)
         for name in names:
             for place in _within(name, wanted, cluster_id, problems):
+                has_any = True  # which may have been found on the way of another path as well
                 found.setdefault((place.directory, place.only), place)
                 if len(found) > _PLACES_MAX:
                     raise ValueError(f"path {path}: more than {_PLACES_MAX} logs")
-        if before == (len(found), len(problems)):
+        if not has_any and len(problems) == problems_before:
             problems.append(Problem("missing", path, "nothing there is a log of the kind that was asked for"))
     return Places(tuple(found.values()), tuple(problems))
 

@@ -192,7 +192,13 @@ class _Run:
         attempt = 0
         while True:
             attempt += 1
-            query = self.start(origin, table, availableNow=True)
+            try:
+                query = self.start(origin, table, availableNow=True)
+            except Exception as error:  # of Spark, or of Java, which has many kinds
+                if attempt >= _ATTEMPTS_MAX or not _NO_WORKER.search(str(error)):
+                    raise
+                self.tell.warn(f"{name}: {cause_of(error)}; starting again")
+                continue
             try:
                 query.awaitTermination()
             except StreamingQueryException as error:
