@@ -183,6 +183,18 @@ class Librdkafka:
         self._consumer.close()
 
 
+def in_python(servers: str, group: str) -> dict[str, Any]:
+    """Settings that kafka-python and aiokafka have in common."""
+    return {
+        "bootstrap_servers": servers,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "auto_commit_interval_ms": 100,
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": HEARTBEAT_MS,
+    }
+
+
 class KafkaPython:
     """kafka-python."""
 
@@ -191,12 +203,7 @@ class KafkaPython:
 
     def open(self, servers: str, group: str, topic: str) -> None:
         settings = {
-            "bootstrap_servers": servers,
-            "group_id": group,
-            "auto_offset_reset": "earliest",
-            "auto_commit_interval_ms": 100,
-            "session_timeout_ms": SESSION_MS,
-            "heartbeat_interval_ms": HEARTBEAT_MS,
+            **in_python(servers, group),
             "partition_assignment_strategy": [RangePartitionAssignor],
             **self._settings,
         }
@@ -232,12 +239,7 @@ class AioKafka:
 
         async def start() -> AIOKafkaConsumer:
             settings = {
-                "bootstrap_servers": servers,
-                "group_id": group,
-                "auto_offset_reset": "earliest",
-                "auto_commit_interval_ms": 100,
-                "session_timeout_ms": SESSION_MS,
-                "heartbeat_interval_ms": HEARTBEAT_MS,
+                **in_python(servers, group),
                 "partition_assignment_strategy": (AioRange,),
                 **self._settings,
             }

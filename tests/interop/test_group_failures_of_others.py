@@ -13,10 +13,10 @@ from group_members import COMMITTING
 from typer.testing import CliRunner
 
 from node.broker_processes import BrokerProcesses, Load
-from node.group_processes import QUICK, Members
+from node.group_processes import PATIENT, QUICK, Members, described
 from quorate.cli.main import app
-from quorate.client.cluster import Cluster, ClusterSettings
-from quorate.client.group_admin import Group, Groups
+from quorate.client.cluster import Cluster
+from quorate.client.group_admin import Group
 from quorate.client.group_offsets import committed_offsets
 from quorate.client.metadata import TopicPartition
 from quorate.protocol.api.groups import HeartbeatRequest, HeartbeatResponse
@@ -28,7 +28,6 @@ PARTITIONS = 3
 NAMES = "abc"
 SESSION_MS = 30_000  # longer than anything here takes
 PROGRAM = Path(member_program.__file__)
-PATIENT = ClusterSettings(deadline_ms=60_000)
 SETTINGS = QUICK | {"quorate_events_publish": "true", "group_consumer_session_timeout_ms": f"{SESSION_MS}"}
 each_client = pytest.mark.parametrize("kind", COMMITTING)
 
@@ -45,14 +44,6 @@ def create_topic(cluster: BrokerProcesses, name: str) -> str:
     cluster.create_topic(name, *[ALL[at:] + ALL[:at] for at in range(PARTITIONS)], min_insync_replicas=2)
     cluster.wait_until_led(name, PARTITIONS)
     return name
-
-
-def described(cluster: BrokerProcesses, group: str) -> Group:
-    async def ask() -> Group:
-        async with Cluster(cluster.bootstrap, settings=PATIENT) as client:
-            return await Groups(client).describe(group)
-
-    return asyncio.run(ask())
 
 
 def committed(cluster: BrokerProcesses, group: str, topic: str) -> dict[int, int]:

@@ -7,6 +7,7 @@ with Members(cluster, "readers", "orders", kind="classic") as members:
 `kind` is how they take part: a protocol, or what another program has for it.
 """
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -16,8 +17,11 @@ from typing import Self
 
 from node.broker_processes import BrokerProcesses
 from node.processes import DEADLINE_S
+from quorate.client.cluster import Cluster, ClusterSettings
+from quorate.client.group_admin import Group, Groups
 
 PROGRAM = Path(__file__).parent / "group_program.py"
+PATIENT = ClusterSettings(deadline_ms=60_000)
 QUICK = {
     "broker_session_timeout_ms": "3000",
     "broker_heartbeat_interval_ms": "300",
@@ -35,6 +39,14 @@ QUICK = {
     "group_consumer_min_session_timeout_ms": "1000",
 }
 """Settings of brokers that notice within seconds that somebody is gone."""
+
+
+def described(cluster: BrokerProcesses, group: str) -> Group:
+    async def ask() -> Group:
+        async with Cluster(cluster.bootstrap, settings=PATIENT) as client:
+            return await Groups(client).describe(group)
+
+    return asyncio.run(ask())
 
 
 class MemberProcess:

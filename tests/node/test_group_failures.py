@@ -7,17 +7,15 @@ from collections.abc import Iterator
 import pytest
 
 from node.broker_processes import BrokerProcesses, Load
-from node.group_processes import QUICK, Members
+from node.group_processes import PATIENT, QUICK, Members, described
 from node.zookeeper_processes import BOTH_MODES, cluster_of
-from quorate.client.cluster import Cluster, ClusterSettings
-from quorate.client.group_admin import Group, Groups
+from quorate.client.cluster import Cluster
 from quorate.client.group_offsets import Committed, commit_offsets, committed_offsets
 from quorate.client.metadata import TopicPartition
 
 pytestmark = pytest.mark.processes
 
 ALL = (101, 102, 103)
-PATIENT = ClusterSettings(deadline_ms=60_000)
 GROUPS = [f"group-{number}" for number in range(12)]
 both = pytest.mark.parametrize("protocol", ["classic", "consumer"])
 
@@ -29,14 +27,6 @@ def cluster(
     """Three brokers, and three controllers or a ZooKeeper. Every test leaves them running."""
     with cluster_of(request.param, tmp_path_factory.mktemp("cluster"), **QUICK) as running:
         yield running
-
-
-def described(cluster: BrokerProcesses, group: str) -> Group:
-    async def ask() -> Group:
-        async with Cluster(cluster.bootstrap, settings=PATIENT) as client:
-            return await Groups(client).describe(group)
-
-    return asyncio.run(ask())
 
 
 class Commits:
