@@ -154,8 +154,11 @@ class BrokerProcesses(ClusterProcesses):
 
     def resident_bytes(self, node_id: int) -> int:
         """How much memory the process of a node takes now."""
-        pages = int(Path(f"/proc/{self._running[node_id].pid}/statm").read_text().split()[1])
+        pages = int(Path(f"/proc/{self.process_id(node_id)}/statm").read_text().split()[1])
         return pages * resource.getpagesize()
+
+    def process_id(self, node_id: int) -> int:
+        return self._running[node_id].pid
 
     def stored(self, broker_id: int, topic: str, partition: int = 0) -> bytes:
         """The batches of a replica, as they are on disk now."""

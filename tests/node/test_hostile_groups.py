@@ -1,16 +1,14 @@
 """What somebody who means no good may ask of groups, over raw connections to a real node: it is told what is
 wrong, and the node goes on, in little more memory than before."""
 
-import socket
-import struct
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import Any, Self
+from typing import Any
 
 import pytest
 
 from node.broker_processes import BrokerProcesses
-from node.processes import HOST
+from node.one_request import MIB, Peer
 from quorate.protocol.api.admin import UpdateFeaturesRequest
 from quorate.protocol.api.groups import (
     ConsumerGroupDescribeRequest,
@@ -24,8 +22,6 @@ from quorate.protocol.api.groups import (
     SyncGroupRequest,
 )
 from quorate.protocol.errors import ErrorCode
-from quorate.protocol.frame import decode_response, encode_request
-from quorate.protocol.message import Request
 
 pytestmark = pytest.mark.processes
 
@@ -35,46 +31,11 @@ SETTINGS = {
     "offsets_topic_replication_factor": "1",
     "group_initial_rebalance_delay_ms": "0",
 }
-MIB = 1 << 20
-PROMPTLY_S = 10  # on a machine that does other things, too
 GROWTH_BYTES_MAX = 40 * MIB
 """Of the node's memory, by all that is asked here together."""
 INT_MAX = (1 << 31) - 1
 
 NONE = ErrorCode.NONE
-_SIZE = struct.Struct(">i")
-
-
-class Peer:
-    """A connection that says what it likes. Whatever is not answered promptly fails the test."""
-
-    def __init__(self, cluster: BrokerProcesses) -> None:
-        self._socket = socket.create_connection((HOST, cluster.client_port(NODE)), PROMPTLY_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._socket.close()
-
-    def say(self, request: Request, version: int) -> None:
-        self._socket.sendall(encode_request(request, version, 1, "hostile"))
-
-    def hear(self, request: Request, version: int) -> Any:
-        (size,) = _SIZE.unpack(self._read(_SIZE.size))
-        return decode_response(request.__key__, version, memoryview(self._read(size)))[1]
-
-    def ask(self, request: Request, version: int) -> Any:
-        self.say(request, version)
-        return self.hear(request, version)
-
-    def _read(self, size: int) -> bytes:
-        data = bytearray()
-        while len(data) < size:
-            part = self._socket.recv(size - len(data))
-            assert part, "the connection was closed"
-            data += part
-        return bytes(data)
 
 
 @pytest.fixture(scope="module")
