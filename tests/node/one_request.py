@@ -150,7 +150,7 @@ class Watched:
         assert self._bystander.answers > 0
         said = self._cluster.logged(self._node_id)[self._said_before :]
         assert "Traceback" not in said, said
-        assert "Fenced broker" not in said, said
+        assert "Fencing broker" not in said, said
 
     def _read(self, name: str) -> int:
         line = next(one for one in self._status.read_text().splitlines() if one.startswith(name))
