@@ -23,16 +23,34 @@ __all__ = [
     "NO_RESPONSE",
     "Again",
     "Answer",
+    "AnswerTooLargeError",
     "Features",
     "FindAgain",
     "Handler",
     "NoResponse",
+    "NoRoomError",
     "RequestContext",
     "Route",
     "RouteTable",
     "Series",
     "throttle_time_ms",
 ]
+
+
+class NoRoomError(Exception):
+    """The node's memory has no room now for `wanted_bytes`: the request waits, and is served when it has."""
+
+    def __init__(self, wanted_bytes: int) -> None:
+        super().__init__(f"no room for {wanted_bytes} bytes")
+        self.wanted_bytes = wanted_bytes
+
+
+class AnswerTooLargeError(Exception):
+    """The answer to a request would be larger than any that is sent."""
+
+
+def _anything(answer_bytes: int) -> None:
+    """Where nobody looks after the size of answers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +62,10 @@ class RequestContext:
     client_port: int
     client_id: str
     principal: str = "User:ANONYMOUS"
+    # A handler whose answer may be large says how large, about, before it builds it, and before it does what
+    # cannot be done twice. `AnswerTooLargeError` ends the connection, and `NoRoomError` lets the request wait
+    # until the node has memory for the answer: neither is the handler's to catch.
+    expect: Callable[[int], None] = field(default=_anything, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
