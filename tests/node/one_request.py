@@ -10,7 +10,6 @@ The bystander is a member of a classic group who sends a heartbeat every 5 ms. H
 recorded with the test (`record_property`), not judged: the machine may do other things.
 """
 
-import contextlib
 import socket
 import struct
 import threading
@@ -94,7 +93,7 @@ class Bystander:
         self.answers = 0
         self.waited_ms_max = 0.0
         self._peer = Peer(cluster, node_id)
-        self._is_over = threading.Event()
+        self._is_ending = threading.Event()
         self._thread = threading.Thread(target=self._run)
 
     def __enter__(self) -> Self:
@@ -102,18 +101,22 @@ class Bystander:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_over.set()
+        """Goes on until it was answered once more, or the node is gone."""
+        self._is_ending.set()
         self._thread.join()
-        with self._peer:
-            pass
+        self._peer.__exit__()
 
     def _run(self) -> None:
         request = HeartbeatRequest(group_id="bystanders", generation_id=1, member_id="nobody")
-        while not self._is_over.wait(BEAT_EVERY_S):
+        is_last = False
+        while not is_last:
+            is_last = self._is_ending.wait(BEAT_EVERY_S)
             began = time.monotonic()
-            with contextlib.suppress(OSError, AssertionError):  # the node may be told to end meanwhile
+            try:
                 self._peer.ask(request, 4)
-                self.answers += 1
+            except (OSError, AssertionError):
+                return  # the node was told to end meanwhile
+            self.answers += 1
             self.waited_ms_max = max(self.waited_ms_max, (time.monotonic() - began) * 1000)
 
 

@@ -31,22 +31,32 @@ import logging
 import math
 import struct
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from quorate.net.budget import SLACK_BYTES
+from quorate.net.claims import Claims
 from quorate.net.departures import DEPARTING_BYTES_MAX
 from quorate.net.eventual import Eventual, Pending, pending
 from quorate.net.file_sending import UnreadableRangeError
-from quorate.net.framing import FrameReader, request_in
+from quorate.net.framing import Frame, FrameReader
 from quorate.net.incoming import Incoming
 from quorate.net.outgoing import Outgoing
 from quorate.net.remembering import Remembered
-from quorate.net.routes import Answer, NoResponse, RequestContext, Series
+from quorate.net.routes import (
+    Answer,
+    AnswerTooLargeError,
+    Handler,
+    NoResponse,
+    NoRoomError,
+    RequestContext,
+    Series,
+)
 from quorate.net.shortcuts import Said, Shortcut, Undecoded, Usual
 from quorate.protocol.api import APIS
 from quorate.protocol.api.connection import ApiVersionsRequest, RequestHeader
 from quorate.protocol.errors import ApiError, ProtocolError
-from quorate.protocol.frame import decode_request_header, encode_response_parts
+from quorate.protocol.frame import decode_request_header, encode_response_parts, read_request
 from quorate.protocol.message import Request, Response
 from quorate.protocol.types import Buffer
 
@@ -71,6 +81,7 @@ class Conversation(asyncio.BufferedProtocol):
     __slots__ = (
         "_active_at",
         "_budget",
+        "_claims",
         "_context",
         "_counters",
         "_has_waited",
@@ -91,6 +102,7 @@ class Conversation(asyncio.BufferedProtocol):
         "_remembered",
         "_running",
         "_running_bytes",
+        "_running_frame",
         "_server",
         "_throttle_time_ms",
         "_transport",
@@ -110,6 +122,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._loop = loop
         self._transport: asyncio.Transport | None = None
         self._budget = server.budget
+        self._claims = Claims(server.budget, limits.response_bytes_max, self._account)
         self._context = RequestContext(server.listener, "", 0, "")
         self._in = Incoming(server)
         self.get_buffer = self._in.reader.buffer
@@ -118,6 +131,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._header: RequestHeader | None = None
         self._usual: Usual | None = None  # what it is most likely
         self._running_bytes = 0
+        self._running_frame: Frame | None = None  # where it is, if it can be begun anew
         self._out = Outgoing(limits, loop, self._has_sent, self._cannot_send)
         self._remembered = Remembered()  # what may come again
         self._next_turn: asyncio.Handle | None = None
@@ -184,13 +198,15 @@ class Conversation(asyncio.BufferedProtocol):
     # Called by the budget
 
     def measure(self) -> int:
-        held_bytes = self._in.held_bytes + self._running_bytes
+        held_bytes = self._in.held_bytes + self._running_bytes + self._claims.held_bytes
         if self._transport is not None:
             held_bytes += self._transport.get_write_buffer_size()
         self._is_heavy = self._is_heavy and held_bytes > SLACK_BYTES
         return held_bytes if held_bytes > SLACK_BYTES else 0
 
     def wanted_bytes(self) -> int:
+        if self._claims.wanted_bytes:
+            return self._claims.wanted_bytes
         reader = self._in.reader
         return reader.wanted_bytes() if reader.is_full else SLACK_BYTES
 
@@ -199,7 +215,11 @@ class Conversation(asyncio.BufferedProtocol):
         if self._transport is None or self._is_closing:
             self._budget.done(self)
             return
-        if self._in.reader.is_full:
+        if self._claims.wanted_bytes:
+            self._claims.reserve()
+            self._account()
+            self._budget.done(self)
+        elif self._in.reader.is_full:
             self._has_waited = True
             self._active_at = self._large_since = self._loop.time()
             self._in.reader.grow()
@@ -244,7 +264,9 @@ class Conversation(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         peer = transport.get_extra_info("peername") or ("", 0)
-        self._context = RequestContext(self._server.listener, str(peer[0]), int(peer[1]), "")
+        self._context = RequestContext(
+            self._server.listener, str(peer[0]), int(peer[1]), "", expect=self._claims.answering
+        )
         self._in.open(self._transport)
         self._out.open(self._transport)
         refusal = self._server.admit(self)
@@ -357,7 +379,10 @@ class Conversation(asyncio.BufferedProtocol):
             if arrived.has_queued:
                 self._tell_queued()
             buffer, begin, end = waiting.popleft()
-            served += self._begin(buffer, begin, end)
+            number = self._begin(buffer, begin, end)
+            if not number:
+                break  # there is no room for it now
+            served += number
             if out.size_bytes >= limits.write_buffer_high_bytes:
                 self.flush()
         if out.size_bytes:
@@ -402,7 +427,8 @@ class Conversation(asyncio.BufferedProtocol):
             self._server.when_queued(route_id, waited_ms)
 
     def _begin(self, buffer: bytearray, begin: int, end: int) -> int:
-        """Serves one request, and those like it that are waiting if that is cheaper. How many."""
+        """Serves one request, and those like it that are waiting if that is cheaper. How many; none if it has
+        to wait for memory."""
         if end - begin < _SIZE_BYTES:
             self._refuse(f"a request of {end - begin} bytes")
             return 1
@@ -414,48 +440,82 @@ class Conversation(asyncio.BufferedProtocol):
 
     def _decode(self, route_id: int, buffer: bytearray, begin: int, end: int) -> int:
         """Decodes one request and calls its handler, or that of a series if more of the kind are waiting. How
-        many there were."""
-        routes = self._server.routes
-        served = routes.by_route_id.get(route_id)
+        many there were, or none if it has to wait for memory."""
+        served = self._server.routes.by_route_id.get(route_id)
+        frame = buffer, begin, end
         try:
             if served is None:
                 self._not_served(buffer, begin, end)
                 return 1
-            header, request = request_in(route_id, buffer, begin, end)
+            header, request = read_request(route_id, buffer, begin, end, self._claims.decoding)
+        except NoRoomError as error:
+            return self._put_back(frame, error)
         except ProtocolError as error:
             self._refuse(str(error))
             return 1
         except Exception as error:
             self._refuse("the decoder failed", error)
             return 1
+        number = self._handle(served, route_id, frame, header, request)
+        if self._claims.held_bytes and self._running is None:
+            self._release()
+        return number
+
+    def _handle(
+        self,
+        served: tuple[Handler, type[Response]],
+        route_id: int,
+        frame: Frame,
+        header: RequestHeader,
+        request: Request,
+    ) -> int:
+        """What is done with a request that was decoded."""
+        routes, (_, begin, end) = self._server.routes, frame
         client_id = header.client_id or ""
         if client_id != self._context.client_id:
-            previous = self._context
-            self._context = RequestContext(
-                previous.listener, previous.client_host, previous.client_port, client_id, previous.principal
-            )
+            self._context = replace(self._context, client_id=client_id)
         if self._in.waiting and route_id in routes.series:
             series = routes.series[route_id]
             requests = self._in.gathered(route_id, series, header, request)
             if len(requests) > 1:
                 first = self._answer_together(series, requests)
                 if route_id in routes.shortcuts:
-                    self._remembered.learn(
-                        routes, route_id, self._context, header, request, first, (buffer, begin, end)
-                    )
+                    self._remembered.learn(routes, route_id, self._context, header, request, first, frame)
                 return len(requests)
         handler, response_cls = served
         try:
             answer = handler(self._context, header, request)
+        except NoRoomError as error:
+            return self._put_back(frame, error)
         except Exception as error:
             self._fail(header, error)
             return 1
         self._take(header, answer, response_cls, end - begin)
+        if self._running is not None:
+            self._running_frame = frame
         if (route_id in routes.shortcuts or route_id in routes.again) and self._unmute is None:
-            self._remembered.learn(
-                routes, route_id, self._context, header, request, answer, (buffer, begin, end)
-            )
+            self._remembered.learn(routes, route_id, self._context, header, request, answer, frame)
         return 1
+
+    def _put_back(self, frame: Frame, error: NoRoomError) -> int:
+        """A request has to wait for memory, unless it could wait for ever."""
+        size_bytes = frame[2] - frame[1]
+        if not self._claims.put_back(error.wanted_bytes, size_bytes):
+            self._claims.wanted_bytes = 0
+            self._refuse(
+                f"it needs {error.wanted_bytes} bytes of memory, and {self._budget.limit_bytes} are for all"
+            )
+            return 1
+        self._in.put_back(frame, self._loop.time())
+        self._starve()
+        return 0
+
+    def _release(self) -> None:
+        """What was claimed for a request is given back."""
+        self._claims.release()
+        self._account()
+        if self._in.reader.is_full and not self._is_starved:
+            self._starve()
 
     def _take(
         self, header: RequestHeader, answer: Any, response_cls: type[Response], size_bytes: int
@@ -508,7 +568,7 @@ class Conversation(asyncio.BufferedProtocol):
             self._send()
         elif self._running is None and self._server.when_answered is not None:
             self._server.when_answered()
-        if self._running_bytes > SLACK_BYTES:
+        if self._running_bytes > SLACK_BYTES or self.held_bytes:
             self._account()
 
     def _serve_known(self, shortcut: Shortcut, route_id: int, nbytes: int) -> bool:
@@ -585,9 +645,11 @@ class Conversation(asyncio.BufferedProtocol):
         """The handler that was waited for has ended."""
         header = self._header
         assert header is not None
-        usual = self._usual
-        self._running = self._header = self._usual = None
+        usual, frame = self._usual, self._running_frame
+        self._running = self._header = self._usual = self._running_frame = None
         self._running_bytes = 0
+        if self._claims.held_bytes:
+            self._release()
         self._active_at = self._loop.time()
         if (
             isinstance(running, Eventual)
@@ -606,7 +668,9 @@ class Conversation(asyncio.BufferedProtocol):
                 self._fail(header, error)
             self._server.forget(self)
             return
-        if error is not None:
+        if isinstance(error, NoRoomError) and frame is not None and not self._is_closing:
+            self._put_back(frame, error)
+        elif error is not None:
             self._fail(header, error)
         elif not self._is_closing:
             answer = running.result()
@@ -749,7 +813,8 @@ class Conversation(asyncio.BufferedProtocol):
     def _fail(self, header: RequestHeader, error: BaseException) -> None:
         self._counters.failed += 1
         # What a handler says on purpose is an ApiError; anything else is a bug, and worth its traceback.
-        bug = None if isinstance(error, (ApiError, asyncio.CancelledError)) else error
+        expected = (ApiError, AnswerTooLargeError, asyncio.CancelledError)
+        bug = None if isinstance(error, expected) else error
         self._log(
             f"{_name(header.request_api_key)} v{header.request_api_version},"
             f" correlation id {header.correlation_id}, failed: {type(error).__name__}: {error}",

@@ -25,13 +25,7 @@ from sys import getrefcount
 from typing import Final, cast
 
 from quorate.net.budget import Budget
-from quorate.protocol.api import request_class
-from quorate.protocol.api.connection import RequestHeader
-from quorate.protocol.codec import decode_prefix
-from quorate.protocol.decoder import FAILURES as DECODING_FAILURES
 from quorate.protocol.errors import ProtocolError
-from quorate.protocol.frame import decode_request_header, request_decoder
-from quorate.protocol.message import Request
 from quorate.protocol.types import Buffer
 
 __all__ = [
@@ -40,7 +34,6 @@ __all__ = [
     "FrameReader",
     "SpareFrames",
     "joined",
-    "request_in",
     "scratch_buffer",
     "write_parts",
 ]
@@ -242,22 +235,6 @@ class FrameReader:
 
     def _larger_bytes(self) -> int:
         return min(self._frame_bytes, max(self._at_once_bytes, 2 * self._filled))
-
-
-def request_in(route_id: int, buffer: bytearray, begin: int, end: int) -> tuple[RequestHeader, Request]:
-    """The request in a frame, which begins with its route id. Whatever follows it is ignored, as in Kafka.
-
-    Clients depend on that: librdkafka sends three bytes too many when it asks for the metadata of all topics
-    (its issue 5049).
-    """
-    decode = request_decoder(route_id)
-    try:
-        return decode(buffer, begin, end)
-    except DECODING_FAILURES:
-        header, position = decode_request_header(buffer, begin, end)
-        cls = request_class(header.request_api_key)
-        request, _ = decode_prefix(cls, header.request_api_version, buffer, position, end)
-        return header, request
 
 
 # How the parts of a response leave that are buffers. For ranges of files see `file_sending`.

@@ -11,10 +11,11 @@ from itertools import islice
 from struct import Struct
 from typing import TYPE_CHECKING, Final
 
-from quorate.net.framing import Frame, FrameReader, request_in
+from quorate.net.framing import Frame, FrameReader
 from quorate.net.routes import Series
 from quorate.net.shortcuts import Undecoded
 from quorate.protocol.api.connection import RequestHeader
+from quorate.protocol.frame import read_request
 from quorate.protocol.message import Request
 
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ class Incoming:
         """When the next one came, which is going to be served."""
         return self._queued_at.popleft()
 
+    def put_back(self, frame: Frame, now: float) -> None:
+        """The next one cannot be served yet."""
+        self.waiting.appendleft(frame)
+        self._queued_at.appendleft(now)
+
     # Those of one kind, which are cheaper to serve together
 
     def alike(self, route_id: int, frame: Undecoded) -> list[Undecoded]:
@@ -98,7 +104,7 @@ class Incoming:
             return found
         while waiting and len(found) < self._limits.requests_per_turn_max and _is_of(route_id, waiting[0]):
             try:
-                header, request = request_in(route_id, *waiting[0])
+                header, request = read_request(route_id, *waiting[0])
             except Exception:
                 break
             if header.client_id != client_id or not takes(header, request):

@@ -30,6 +30,7 @@ from quorate.protocol.message import Message
 from quorate.protocol.types import Buffer
 
 __all__ = [
+    "bounded_decoder_of",
     "decode",
     "decode_prefix",
     "decode_tables",
@@ -133,11 +134,16 @@ def part_encoder_of(sequence: Sequence) -> Encoder:
     return _part_encoder(sequence)
 
 
+def bounded_decoder_of(sequence: Sequence, times: int, buffer: Buffer) -> Decoder:
+    """The same for requests, which are bounded (see `bounds`). The position reached is returned last."""
+    return _bounded_decoder(sequence, times, buffer.__class__ is memoryview)
+
+
 def explain_decoding(
-    sequence: Sequence, buffer: Buffer, position: int, end: int, *, to_end: bool = True
+    sequence: Sequence, buffer: Buffer, position: int, end: int, *, to_end: bool = True, times: int = 0
 ) -> ProtocolError:
     """Why decoding failed, found by decoding again with a reader that knows where it is."""
-    reader = Reader(buffer, position, end)
+    reader = Reader(buffer, position, end, times=times)
     try:
         for cls, version in sequence:
             reader.read(layout(cls, version))
@@ -167,6 +173,11 @@ def _decoder(sequence: Sequence, view: bool) -> Decoder:
 @cache
 def _prefix_decoder(sequence: Sequence, view: bool) -> Decoder:
     return compile_decoder([layout(*each) for each in sequence], view=view, to_end=False)
+
+
+@cache
+def _bounded_decoder(sequence: Sequence, times: int, view: bool) -> Decoder:
+    return compile_decoder([layout(*each) for each in sequence], view=view, to_end=False, times=times)
 
 
 @cache

@@ -8,6 +8,9 @@ What keeps it safe, although it checks little as it goes: a slice past the end i
 fixed-size read past the end raises, every array is checked against the bytes that are left before its
 first item is read, and at the end the position must be exactly the end of the message. Whoever calls it
 turns any of the exceptions in `FAILURES` into a `ProtocolError` that says where (see `interpreter`).
+
+A decoder of requests, which anybody may send, is bounded too: in how many items and tags there may be, and in
+how much memory they take (see `bounds`). It does not keep tags that it does not know.
 """
 
 from __future__ import annotations
@@ -16,14 +19,25 @@ import struct
 from collections.abc import Callable
 from typing import Any, Final
 
+from quorate.protocol.bounds import (
+    ANYWAY_BYTES,
+    FREE_BYTES,
+    ITEMS_MAX,
+    TAGS_MAX,
+    allow,
+    item_bytes,
+    smallest_bytes,
+    value_bytes,
+)
 from quorate.protocol.layout import ArrayOf, FieldLayout, Kind, Layout, StructOf
 from quorate.protocol.source import SourceText
-from quorate.protocol.types import BYTES, RECORDS, STRING, UUID, Buffer, Primitive, Uuid
+from quorate.protocol.types import BYTES, RECORDS, STRING, UUID, Primitive, Uuid
 from quorate.protocol.varint import MalformedError, read_string_length, read_uvarint
 
 __all__ = ["FAILURES", "Decoder", "compile_decoder"]
 
-Decoder = Callable[[Buffer, int, int], tuple[Any, ...]]
+# Of buffer, position and end; one that is bounded takes a `bounds.Claim`, too, if there is somebody to ask.
+Decoder = Callable[..., tuple[Any, ...]]
 
 FAILURES: Final = (MalformedError, struct.error, IndexError, UnicodeDecodeError)
 
@@ -31,24 +45,28 @@ FAILURES: Final = (MalformedError, struct.error, IndexError, UnicodeDecodeError)
 _READY_ITEMS: Final = 32
 
 
-def compile_decoder(layouts: list[Layout], *, view: bool, to_end: bool, tables: Any = None) -> Decoder:
+def compile_decoder(
+    layouts: list[Layout], *, view: bool, to_end: bool, tables: Any = None, times: int = 0
+) -> Decoder:
     """A function of buffer, position and end that returns the decoded messages.
 
     `view`: the buffer is a memoryview, which has no `decode`. `to_end`: nothing may follow; otherwise the
     position reached is returned last. `tables` makes the reader for arrays of fixed-size structs, if they
-    shall be decoded as `rows.Table` rather than lists.
+    shall be decoded as `rows.Table` rather than lists. `times` makes it bounded: its objects may take so many
+    times the message's bytes.
     """
-    return _Source(view=view, tables=tables).function(layouts, to_end=to_end)
+    return _Source(view=view, tables=tables, times=times).function(layouts, to_end=to_end)
 
 
 class _Source:
     """The source text of one decoder, written line by line."""
 
-    def __init__(self, *, view: bool, tables: Any) -> None:
+    def __init__(self, *, view: bool, tables: Any, times: int) -> None:
         self.out = SourceText(
             {
                 "MalformedError": MalformedError,
                 "Uuid": Uuid,
+                "allow": allow,
                 "bytes_new": bytes.__new__,
                 "new": object.__new__,
                 "read_string_length": read_string_length,
@@ -59,6 +77,7 @@ class _Source:
         self.line, self.fresh, self.constant = self.out.line, self.out.fresh, self.out.constant
         self.text = "str(buf[p:e], 'utf-8')" if view else "buf[p:e].decode()"
         self.tables = tables
+        self.times = times
         self.run: list[tuple[str, str]] = []  # fixed-size fields not read yet: target, format
         self.after_run: list[str] = []
 
@@ -72,7 +91,9 @@ class _Source:
             results.append("p")
         self.line(f"return ({', '.join(results)},)")
         name = "+".join(f"{part.struct.__name__} v{part.version}" for part in layouts)
-        header = ["def decode(buf, p, end):"]
+        header = [f"def decode(buf, p, end{', claim=allow' if self.times else ''}):"]
+        if self.times:
+            header.append(f"    start = p; room = taken = {FREE_BYTES}")
         if any("view[" in line for line in self.out.lines):
             header.append("    view = memoryview(buf)")
         decoder: Decoder = self.out.compile("decode", header, f"decoder of {name}")
@@ -125,7 +146,11 @@ class _Source:
         self.line("if n:")
         self.out.indent += 1
         self.line("if n > 127: n, p = read_uvarint(buf, p - 1)")
-        self.line(f"{unknown} = {{}}; {last} = -1")
+        if self.times:
+            self.line(f"if n > {TAGS_MAX}: raise MalformedError")
+            self.line(f"{last} = -1")
+        else:
+            self.line(f"{unknown} = {{}}; {last} = -1")
         self.line("for _ in range(n):")
         self.out.indent += 1
         self.line(f"{tag}, p = read_uvarint(buf, p)")
@@ -137,6 +162,7 @@ class _Source:
         for each in part.tagged:
             self.line(f"{branch} {tag} == {each.tag}:")
             self.out.indent += 1
+            self.claim(str(value_bytes(each.kind)))
             self.tagged_value(each, f"{variable}.{each.name}")
             self.flush()
             self.out.indent -= 1
@@ -144,11 +170,12 @@ class _Source:
         for foreign in sorted(part.foreign_tags):
             self.line(f"{branch} {tag} == {foreign}: raise MalformedError")
             branch = "elif"
-        keep = f"{unknown}[{tag}] = bytes(buf[p:{end}]); p = {end}"
+        keep = f"p = {end}" if self.times else f"{unknown}[{tag}] = bytes(buf[p:{end}]); p = {end}"
         self.line(f"else: {keep}" if branch == "elif" else keep)
         self.line(f"if p != {end}: raise MalformedError")
         self.out.indent -= 1
-        self.line(f"if {unknown}: {variable}.__unknown_tags__ = {unknown}")
+        if not self.times:
+            self.line(f"if {unknown}: {variable}.__unknown_tags__ = {unknown}")
         self.out.indent -= 1
 
     def tagged_value(self, each: FieldLayout, target: str) -> None:
@@ -237,15 +264,19 @@ class _Source:
         if each.compact:
             self.line("n -= 1")
         item = kind.item
+        element = FieldLayout("", item, False, each.compact, None)
+        size = max(1, smallest_bytes(element))
+        self.line(f"if n {f'* {size} ' if size > 1 else ''}> end - p: raise MalformedError")
+        if self.times:
+            self.line(f"if n > {ITEMS_MAX}: raise MalformedError")
+            self.claim(f"n * {item_bytes(item)}")
         if isinstance(item, StructOf) and self.tables is not None and item.layout.fixed_size_bytes:
             reader = self.constant("table", self.tables(item.layout), item.layout.struct)
-            self.line("if n > end - p: raise MalformedError")
             self.line(f"{target}, p = {reader}(buf, p, end, n)")
         elif isinstance(item, Primitive) and item.is_fixed and item is not UUID:
-            self.fixed_items(item, target)
+            self.fixed_items(item, size, target)
         else:
             items = self.fresh("a")
-            self.line("if n > end - p: raise MalformedError")
             self.line(f"{items} = []")
             self.line("for _ in range(n):")
             self.out.indent += 1
@@ -253,18 +284,24 @@ class _Source:
                 variable = self.struct(item.layout)
             else:
                 variable = self.fresh("v")
-                self.value(item, FieldLayout("", item, False, each.compact, None), variable)
+                self.value(item, element, variable)
             self.flush()
             self.line(f"{items}.append({variable})")
             self.out.indent -= 1
             self.line(f"{target} = {items}")
         self.end_length(each)
 
-    def fixed_items(self, item: Primitive, target: str) -> None:
-        size = struct.calcsize(">" + item.code)
+    def claim(self, amount: str) -> None:
+        """Takes so many bytes of memory, if there is somebody to be asked for them."""
+        if self.times:
+            self.line(f"room -= {amount}")
+            self.line("if room < 0:")
+            allowed = f"{self.times} * (end - start) + {ANYWAY_BYTES}"
+            self.line(f"    room = taken - room; taken = claim(room, {allowed}); room = taken - room")
+
+    def fixed_items(self, item: Primitive, size: int, target: str) -> None:
         ready = tuple(struct.Struct(f">{count}{item.code}").unpack_from for count in range(_READY_ITEMS))
         ready_name = self.constant("ready", ready, ("ready", item.code))
-        self.line(f"if n * {size} > end - p: raise MalformedError")
         self.line(f"if n < {_READY_ITEMS}: {target} = list({ready_name}[n](buf, p))")
         self.line(f"else: {target} = list(unpack_from('>%d{item.code}' % n, buf, p))")
         self.line(f"p += n * {size}" if size > 1 else "p += n")

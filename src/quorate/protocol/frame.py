@@ -19,8 +19,10 @@ from quorate.protocol import decoder, encoder
 from quorate.protocol.api import request_class, response_class
 from quorate.protocol.api.brokers import EnvelopeRequest
 from quorate.protocol.api.connection import RequestHeader, ResponseHeader
+from quorate.protocol.bounds import TIMES, TIMES_OF_NODES, Claim, allow
 from quorate.protocol.codec import (
     Sequence,
+    bounded_decoder_of,
     decode_prefix,
     decoder_of,
     encoder_of,
@@ -31,7 +33,7 @@ from quorate.protocol.codec import (
 from quorate.protocol.decoder import Decoder
 from quorate.protocol.errors import ProtocolError
 from quorate.protocol.layout import layout
-from quorate.protocol.message import Request, Response
+from quorate.protocol.message import Message, Request, Response
 from quorate.protocol.types import Buffer
 
 __all__ = [
@@ -42,7 +44,7 @@ __all__ = [
     "encode_response",
     "encode_response_parts",
     "open_envelope",
-    "request_decoder",
+    "read_request",
     "request_header_version",
     "response_header_version",
 ]
@@ -83,12 +85,22 @@ def decode_request(
     return header, request
 
 
-@cache
-def request_decoder(route_id: int) -> Decoder:
-    """The compiled decoder of a request that begins with these four bytes, read as one unsigned integer: its
-    key and version. It decodes bytes and bytearrays. Where it fails in its own way (`decoder.FAILURES`), the
-    other functions say why."""
-    return decoder_of(_request_sequence(*_key_and_version(route_id.to_bytes(4, "big"))), b"")
+def read_request(
+    route_id: int, buffer: Buffer, position: int, end: int, claim: Claim = allow
+) -> tuple[RequestHeader, Request]:
+    """The same for requests that anybody may have sent: they are bounded (see `bounds`), and what takes much
+    memory is claimed before it is made. `route_id` are their first four bytes, the key and the version, read
+    as one unsigned integer. Whatever follows a request is ignored, as in Kafka.
+
+    Clients depend on that: librdkafka sends three bytes too many when it asks for the metadata of all topics
+    (its issue 5049).
+    """
+    decode, sequence, times = _request_decoder(route_id, buffer.__class__ is memoryview)
+    try:
+        header, request, _ = decode(buffer, position, end, claim)
+    except decoder.FAILURES as error:
+        raise explain_decoding(sequence, buffer, position, end, to_end=False, times=times) from error
+    return header, request
 
 
 def decode_request_header(
@@ -165,10 +177,11 @@ def encode_response_parts(response: Response, version: int, correlation_id: int)
 def open_envelope(envelope: EnvelopeRequest) -> tuple[RequestHeader, Request]:
     """The request inside an Envelope. An Envelope in an Envelope is refused before it is decoded."""
     data = envelope.request_data
-    if _key_and_version(bytes(data[:4]))[0] == EnvelopeRequest.__key__:
+    begin = bytes(data[:4])
+    if _key_and_version(begin)[0] == EnvelopeRequest.__key__:
         reason = "an Envelope inside an Envelope"
         raise ProtocolError("EnvelopeRequest", 0, "request_data", 0, reason)
-    return decode_request(data)
+    return read_request(int.from_bytes(begin, "big"), data, 0, len(data))
 
 
 # The encoder of a response, and what packs what stands before it: the size and the header.
@@ -192,10 +205,18 @@ def _key_and_version(begin: bytes) -> tuple[int, int]:
 
 
 @cache
-def _request_sequence(key: int, version: int) -> Sequence:
+def _request_sequence(key: int, version: int) -> tuple[tuple[type[Message], int], tuple[type[Request], int]]:
     cls = request_class(key)
     layout(cls, version)  # refuses an unknown version
     return (RequestHeader, request_header_version(key, version)), (cls, version)
+
+
+@cache
+def _request_decoder(route_id: int, is_view: bool) -> tuple[Decoder, Sequence, int]:
+    """The decoder of a request, what it decodes, and how many times its bytes the objects may take."""
+    sequence = _request_sequence(*_key_and_version(route_id.to_bytes(4, "big")))
+    times = TIMES_OF_NODES if sequence[1][0].__of_nodes__ else TIMES
+    return bounded_decoder_of(sequence, times, memoryview(b"") if is_view else b""), sequence, times
 
 
 @cache

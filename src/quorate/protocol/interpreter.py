@@ -10,6 +10,14 @@ from __future__ import annotations
 import struct
 from typing import Any, NoReturn
 
+from quorate.protocol.bounds import (
+    ITEMS_MAX,
+    TAGS_MAX,
+    allowed_bytes,
+    item_bytes,
+    smallest_bytes,
+    value_bytes,
+)
 from quorate.protocol.encoder import PreEncoded
 from quorate.protocol.errors import ProtocolError
 from quorate.protocol.layout import ArrayOf, FieldLayout, Kind, Layout, StructOf
@@ -19,16 +27,22 @@ from quorate.protocol.varint import STRING_BYTES_MAX, MalformedError, read_uvari
 
 __all__ = ["Reader", "Writer"]
 
-_ONE_BYTE_AT_LEAST = "there are only {} bytes left for {} items"
+# Of a request, which somebody may have made large and wrong at its very end.
+_VALUES_READ_MAX = 20_000
 
 
 class Reader:
-    """Reads messages from `buffer[position:end]`."""
+    """Reads messages from `buffer[position:end]`. `times` makes it bounded, as the compiled decoders of
+    requests are: their objects may take so many times the bytes."""
 
-    def __init__(self, buffer: Buffer, position: int, end: int) -> None:
+    def __init__(self, buffer: Buffer, position: int, end: int, *, times: int = 0) -> None:
         self.view = memoryview(buffer)[:end]
         self.position = position
         self.end = end
+        self._is_bounded = times > 0
+        self._allowed_bytes = allowed_bytes(end - position, times)
+        self._taken_bytes = 0
+        self._values_read = 0
         self.path: list[str] = []
         self.message = ""
         self.version = -1
@@ -82,7 +96,10 @@ class Reader:
         known = {each.tag: each for each in part.tagged}
         last = -1
         self.path.append(".(tagged fields)")
-        for _ in range(self._uvarint()):
+        count = self._uvarint()
+        if self._is_bounded and count > TAGS_MAX:
+            self._fail(f"{count} tagged fields; at most {TAGS_MAX} are allowed")
+        for _ in range(count):
             tag = self._uvarint()
             if tag <= last:
                 self._fail(f"tag {tag} after tag {last}: tags must ascend")
@@ -95,9 +112,12 @@ class Reader:
             field_end = self.position + size
             each = known.get(tag)
             if each is None:
-                unknown[tag] = bytes(self._take(size))
+                taken = self._take(size)
+                if not self._is_bounded:
+                    unknown[tag] = bytes(taken)
                 continue
             self.path.append("." + each.name)
+            self._claim(value_bytes(each.kind))
             values[each.name] = self._tagged_value(each)
             if self.position != field_end:
                 self._fail(f"tag {tag} was said to end at {field_end}")
@@ -112,6 +132,9 @@ class Reader:
         return self._value(each.kind, each)
 
     def _value(self, kind: Kind, each: FieldLayout) -> object:
+        self._values_read += 1
+        if self._is_bounded and self._values_read > _VALUES_READ_MAX:
+            self._fail(f"is malformed, somewhere behind its first {_VALUES_READ_MAX} values")
         if isinstance(kind, StructOf):
             if each.nullable and self._take(1)[0] > 127:
                 return None
@@ -147,15 +170,27 @@ class Reader:
         return int(length)
 
     def _items(self, item: Primitive | StructOf, each: FieldLayout, count: int) -> list[object]:
-        if count > self.end - self.position:
-            self._fail(_ONE_BYTE_AT_LEAST.format(max(0, self.end - self.position), count))
-        items = []
         element = FieldLayout("", item, False, each.compact, None)
+        left = max(0, self.end - self.position)
+        if count * max(1, smallest_bytes(element)) > left:
+            self._fail(f"there are only {left} bytes left for {count} items")
+        if self._is_bounded and count > ITEMS_MAX:
+            self._fail(f"{count} items; at most {ITEMS_MAX} are allowed")
+        self._claim(count * item_bytes(item))
+        items = []
         for index in range(count):
             self.path.append(f"[{index}]")
             items.append(self._value(item, element))
             self.path.pop()
         return items
+
+    def _claim(self, size: int) -> None:
+        self._taken_bytes += size
+        if self._is_bounded and self._taken_bytes > self._allowed_bytes:
+            self._fail(
+                f"what is in it would take {self._taken_bytes} bytes of memory or more;"
+                f" {self._allowed_bytes} are allowed"
+            )
 
 
 class Writer:

@@ -197,7 +197,8 @@ class Request(Message):
     """What a client, a broker or a controller asks.
 
     `served` are the versions that the pinned Apache release answers, where they differ from those that we
-    can read and write: it has dropped old ones, and keeps unfinished ones to itself.
+    can read and write: it has dropped old ones, and keeps unfinished ones to itself. `of_nodes` is for those
+    that only nodes send, for many partitions at once: they may take more memory.
     """
 
     __abstract__: ClassVar[bool] = True
@@ -205,15 +206,24 @@ class Request(Message):
     __key__: ClassVar[int]
     __served__: ClassVar[range]
     __listeners__: ClassVar[tuple[str, ...]]
+    __of_nodes__: ClassVar[bool]
 
     @classmethod
     def __declare__(  # type: ignore[override]
-        cls, *, key: int, versions: str, flexible: str, listeners: Listener = "", served: str | None = None
+        cls,
+        *,
+        key: int,
+        versions: str,
+        flexible: str,
+        listeners: Listener = "",
+        served: str | None = None,
+        of_nodes: bool = False,
     ) -> None:
         super().__declare__(versions=versions, flexible=flexible)
         cls.__key__ = key
         cls.__served__ = version_range(served or versions)
         cls.__listeners__ = tuple(listeners.split())
+        cls.__of_nodes__ = of_nodes
 
 
 class Response(Message):

@@ -107,7 +107,7 @@ class ControllerRegistrationResponse(Response, key=70, versions="0", flexible="0
 
 
 class AlterPartitionRequest(
-    Request, key=56, versions="0-3", flexible="0+", served="2-3", listeners="controller"
+    Request, key=56, versions="0-3", flexible="0+", served="2-3", listeners="controller", of_nodes=True
 ):
     """A partition leader proposes a new set of in-sync replicas."""
 
@@ -153,7 +153,9 @@ class AlterPartitionResponse(Response, key=56, versions="0-3", flexible="0+"):
     topics: Array[TopicData]
 
 
-class AssignReplicasToDirsRequest(Request, key=73, versions="0", flexible="0+", listeners="controller"):
+class AssignReplicasToDirsRequest(
+    Request, key=73, versions="0", flexible="0+", listeners="controller", of_nodes=True
+):
     """A broker says in which log directory it keeps which replica."""
 
     class DirectoryData(Struct):

@@ -19,7 +19,7 @@ class LeaderAndIsrPartitionState(Struct):
     leader_recovery_state: Int8 = field(default=0, since=6)
 
 
-class LeaderAndIsrRequest(Request, key=4, versions="0-7", flexible="4+", served="none"):
+class LeaderAndIsrRequest(Request, key=4, versions="0-7", flexible="4+", served="none", of_nodes=True):
     """Makes a broker leader or follower of partitions."""
 
     class TopicState(Struct):
@@ -58,7 +58,7 @@ class LeaderAndIsrResponse(Response, key=4, versions="0-7", flexible="4+"):
     topics: Array[TopicError] = field(default=(), since=5)
 
 
-class StopReplicaRequest(Request, key=5, versions="0-4", flexible="2+", served="none"):
+class StopReplicaRequest(Request, key=5, versions="0-4", flexible="2+", served="none", of_nodes=True):
     """Makes a broker stop, and perhaps delete, replicas."""
 
     class PartitionV0(Struct):
@@ -110,7 +110,7 @@ class UpdateMetadataPartitionState(Struct):
     offline_replicas: Array[Int32] = field(default=(), since=4, ignorable=True)
 
 
-class UpdateMetadataRequest(Request, key=6, versions="0-8", flexible="6+", served="none"):
+class UpdateMetadataRequest(Request, key=6, versions="0-8", flexible="6+", served="none", of_nodes=True):
     """Tells a broker what to answer to Metadata requests."""
 
     class TopicState(Struct):

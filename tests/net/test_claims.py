@@ -1,0 +1,138 @@
+"""The memory of requests and answers beside their bytes: it is claimed before it is taken, and who finds no
+room waits for it."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from net.nodes import VERSION, RawPeer, answer_beat, beat, encoded, wait_until
+from net.test_budget import Flood
+from quorate.net.budget import Budget
+from quorate.net.routes import RequestContext, Route
+from quorate.protocol.api.groups import DescribeGroupsRequest, DescribeGroupsResponse, HeartbeatRequest
+from quorate.protocol.bounds import item_bytes
+from quorate.protocol.types import STRING
+
+MIB = 1 << 20
+GROUPS = 8_000
+CLAIMED_BYTES = GROUPS * item_bytes(STRING)
+"""Of a request for so many groups, about half a megabyte."""
+BESIDE_BYTES = 300_000  # what such a request has itself, and the next ones
+
+
+def describe(correlation_id: int, count: int = GROUPS) -> bytes:
+    request = DescribeGroupsRequest(groups=[f"group-{number:05}" for number in range(count)])
+    return encoded(request, 4, correlation_id)
+
+
+async def answer_id(peer: RawPeer) -> int:
+    return int.from_bytes((await peer.frame())[:4], "big")
+
+
+class Handler:
+    """Answers when it is told to, and notes what was held when it was asked."""
+
+    def __init__(self, budget: Budget, answer_bytes: int = 0) -> None:
+        self.budget = budget
+        self.answer_bytes = answer_bytes
+        self.held: list[int] = []
+        self.may_answer = asyncio.Event()
+
+    def at_once(self, context: RequestContext, _header: Any, _request: Any) -> DescribeGroupsResponse:
+        context.expect(self.answer_bytes)
+        self.held.append(self.budget.used_bytes)
+        return DescribeGroupsResponse(groups=[])
+
+    async def later(self, context: RequestContext, header: Any, request: Any) -> DescribeGroupsResponse:
+        answer = self.at_once(context, header, request)
+        await self.may_answer.wait()
+        return answer
+
+
+def flood(budget: Budget, handler: Callable[..., Any], **limits: int) -> Flood:
+    return Flood(
+        budget, Route(DescribeGroupsRequest, handler), Route(HeartbeatRequest, answer_beat), **limits
+    )
+
+
+async def test_what_a_request_is_decoded_to_is_held_until_it_is_answered():
+    budget = Budget(8 * MIB, 2 * MIB)
+    handler = Handler(budget)
+    async with flood(budget, handler.at_once) as server:
+        (peer,) = await server.peers(1)
+        peer.say(describe(7))
+        assert await answer_id(peer) == 7
+        assert handler.held[0] >= CLAIMED_BYTES
+        await wait_until(lambda: budget.used_bytes == 0)
+
+
+async def test_who_finds_no_room_waits_for_it():
+    budget = Budget(CLAIMED_BYTES * 2 + BESIDE_BYTES, BESIDE_BYTES)
+    handler = Handler(budget)
+    async with flood(budget, handler.later) as server:
+        one, other = await server.peers(2)
+        one.say(describe(1))
+        await wait_until(lambda: handler.held)
+        other.say(describe(2))
+        await wait_until(lambda: budget.waiting == 1)
+        assert len(handler.held) == 1
+        handler.may_answer.set()
+        assert await answer_id(one) == 1
+        assert await answer_id(other) == 2
+        assert server.within()
+
+
+async def test_what_waits_is_answered_in_order():
+    budget = Budget(CLAIMED_BYTES * 2 + BESIDE_BYTES, BESIDE_BYTES)
+    handler = Handler(budget)
+    async with flood(budget, handler.later) as server:
+        one, other = await server.peers(2)
+        one.say(describe(1))
+        await wait_until(lambda: handler.held)
+        other.say(describe(2) + encoded(beat(), VERSION, 3) + describe(4, count=1))
+        await wait_until(lambda: budget.waiting == 1)
+        handler.may_answer.set()
+        assert await answer_id(one) == 1
+        assert [await answer_id(other) for _ in range(3)] == [2, 3, 4]
+
+
+async def test_who_could_wait_for_ever_is_refused(caplog):
+    budget = Budget(CLAIMED_BYTES // 2, 1)
+    handler = Handler(budget)
+    async with flood(budget, handler.at_once) as server:
+        (peer,) = await server.peers(1)
+        peer.say(describe(7))
+        assert await peer.is_closed()
+    assert handler.held == []
+    assert "bytes of memory" in caplog.text
+
+
+async def test_an_answer_that_could_not_be_sent_is_refused_before_it_is_built(caplog):
+    handler = Handler(Budget(), answer_bytes=MIB + 1)
+    async with flood(handler.budget, handler.at_once, response_bytes_max=MIB) as server:
+        (peer,) = await server.peers(1)
+        peer.say(describe(7, count=1))
+        assert await peer.is_closed()
+    assert handler.held == []
+    (line,) = [one for one in caplog.records if one.levelno == logging.WARNING]
+    assert f"its answer would have some {MIB + 1} bytes" in line.getMessage()
+    assert line.exc_info is None
+
+
+async def test_a_large_answer_waits_for_room_too():
+    budget = Budget(4 * MIB, MIB)
+    for handle in ("at_once", "later"):
+        waiting, handler = Handler(budget, MIB), Handler(budget, MIB)
+        handler.may_answer.set()
+        async with flood(budget, waiting.later) as holding, flood(budget, getattr(handler, handle)) as server:
+            (one,), (other,) = await holding.peers(1), await server.peers(1)
+            one.say(describe(1, count=1))
+            await wait_until(lambda waiting=waiting: waiting.held)
+            other.say(describe(2, count=1))
+            await wait_until(lambda: budget.waiting == 1)
+            assert handler.held == []
+            waiting.may_answer.set()
+            assert await answer_id(one) == 1
+            assert await answer_id(other) == 2
+            assert handler.held[0] >= 2 * MIB
