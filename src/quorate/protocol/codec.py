@@ -134,9 +134,10 @@ def part_encoder_of(sequence: Sequence) -> Encoder:
     return _part_encoder(sequence)
 
 
-def bounded_decoder_of(sequence: Sequence, times: int, buffer: Buffer) -> Decoder:
-    """The same for requests, which are bounded (see `bounds`). The position reached is returned last."""
-    return _bounded_decoder(sequence, times, buffer.__class__ is memoryview)
+def bounded_decoder_of(sequence: Sequence, times: int) -> Decoder:
+    """A decoder of requests, which are bounded (see `bounds`). It takes bytes and bytearrays, and returns the
+    position reached last."""
+    return compile_decoder([layout(*each) for each in sequence], view=False, to_end=False, times=times)
 
 
 def explain_decoding(
@@ -173,11 +174,6 @@ def _decoder(sequence: Sequence, view: bool) -> Decoder:
 @cache
 def _prefix_decoder(sequence: Sequence, view: bool) -> Decoder:
     return compile_decoder([layout(*each) for each in sequence], view=view, to_end=False)
-
-
-@cache
-def _bounded_decoder(sequence: Sequence, times: int, view: bool) -> Decoder:
-    return compile_decoder([layout(*each) for each in sequence], view=view, to_end=False, times=times)
 
 
 @cache

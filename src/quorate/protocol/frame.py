@@ -86,7 +86,7 @@ def decode_request(
 
 
 def read_request(
-    route_id: int, buffer: Buffer, position: int, end: int, claim: Claim = allow
+    route_id: int, buffer: bytes | bytearray, position: int, end: int, claim: Claim = allow
 ) -> tuple[RequestHeader, Request]:
     """The same for requests that anybody may have sent: they are bounded (see `bounds`), and what takes much
     memory is claimed before it is made. `route_id` are their first four bytes, the key and the version, read
@@ -95,7 +95,7 @@ def read_request(
     Clients depend on that: librdkafka sends three bytes too many when it asks for the metadata of all topics
     (its issue 5049).
     """
-    decode, sequence, times = _request_decoder(route_id, buffer.__class__ is memoryview)
+    decode, sequence, times = _request_decoder(route_id)
     try:
         header, request, _ = decode(buffer, position, end, claim)
     except decoder.FAILURES as error:
@@ -176,12 +176,11 @@ def encode_response_parts(response: Response, version: int, correlation_id: int)
 
 def open_envelope(envelope: EnvelopeRequest) -> tuple[RequestHeader, Request]:
     """The request inside an Envelope. An Envelope in an Envelope is refused before it is decoded."""
-    data = envelope.request_data
-    begin = bytes(data[:4])
-    if _key_and_version(begin)[0] == EnvelopeRequest.__key__:
+    data = bytes(envelope.request_data)
+    if _key_and_version(data[:4])[0] == EnvelopeRequest.__key__:
         reason = "an Envelope inside an Envelope"
         raise ProtocolError("EnvelopeRequest", 0, "request_data", 0, reason)
-    return read_request(int.from_bytes(begin, "big"), data, 0, len(data))
+    return read_request(int.from_bytes(data[:4], "big"), data, 0, len(data))
 
 
 # The encoder of a response, and what packs what stands before it: the size and the header.
@@ -212,11 +211,11 @@ def _request_sequence(key: int, version: int) -> tuple[tuple[type[Message], int]
 
 
 @cache
-def _request_decoder(route_id: int, is_view: bool) -> tuple[Decoder, Sequence, int]:
+def _request_decoder(route_id: int) -> tuple[Decoder, Sequence, int]:
     """The decoder of a request, what it decodes, and how many times its bytes the objects may take."""
     sequence = _request_sequence(*_key_and_version(route_id.to_bytes(4, "big")))
     times = TIMES_OF_NODES if sequence[1][0].__of_nodes__ else TIMES
-    return bounded_decoder_of(sequence, times, memoryview(b"") if is_view else b""), sequence, times
+    return bounded_decoder_of(sequence, times), sequence, times
 
 
 @cache
