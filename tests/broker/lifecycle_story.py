@@ -13,6 +13,7 @@ What happens
     answer caught-up unfenced shut-down      to the heartbeat on its way, any of these words
     refuse NOT_CONTROLLER     either
     lose                      either: its answer never comes
+    lose ungoverned           the same, and no controller can be elected
     late 1 epoch 10           an answer to a request of the past
     read 12: us 10 fenced     the metadata log was read up to 12: this is what stands there about our id
     read 12: other 11         another process has it
@@ -188,7 +189,7 @@ class Story:
                 response = admitted(error=error) if is_registration else heard(error=error)
                 return broker.answered(number, response, now_ms)
             case "lose":
-                return broker.answered(number, None, now_ms)
+                return broker.answered(number, None, now_ms, is_ungoverned=words == ["ungoverned"])
         raise StoryError(f"nobody knows how to {verb}")
 
 

@@ -72,6 +72,8 @@ def test_story(path: Path) -> None:
 REPLACED = ("read 90: other 80",)
 UNREGISTERED = ("read 90: nobody",)
 DISK = ("fail A", "wait 40000")
+# An active controller that answers, but grants nothing.
+REFUSED = ("wait 4000", "refuse UNKNOWN_SERVER_ERROR")
 
 # For each line of the table: what makes it happen to a broker that has come so far.
 WAYS: dict[tuple[State, Trigger], tuple[str, ...]] = {
@@ -95,11 +97,12 @@ WAYS: dict[tuple[State, Trigger], tuple[str, ...]] = {
     (State.RUNNING, Trigger.REPLACED): REPLACED,
     (State.RUNNING, Trigger.DISK_UNREPORTED): DISK,
     (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.LET_GO): ("answer shut-down",),
-    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.OVERDUE): ("wait 300000",),
+    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.OVERDUE): ("wait 2000", "answer unfenced") * 150,
+    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.UNHEARD): ("wait 11000",),
     (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.LEAVES_AT_ONCE): ("stop",),
     (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.UNREGISTERED): UNREGISTERED,
     (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.REPLACED): REPLACED,
-    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.DISK_UNREPORTED): DISK,
+    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.DISK_UNREPORTED): ("wait 50", "fail A", *(REFUSED * 8)),
 }
 ERRORS = {Trigger.OVERDUE, Trigger.NOT_ADMITTED, Trigger.REPLACED, Trigger.DISK_UNREPORTED}
 
@@ -208,7 +211,7 @@ def test_a_refused_registration_is_tried_again_and_is_the_reason_in_the_end(erro
     ids=lambda one: one.name,
 )
 def test_a_failed_heartbeat_is_sent_again_with_the_same_epoch(state: State, error: int | None) -> None:
-    story = run_to(state)
+    story = run_to(state, LifecycleSettings(broker_session_timeout_ms=60_000))
     if state is State.STARTING:
         story.do("answer epoch 10")
     for _ in range(20):

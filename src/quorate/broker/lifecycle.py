@@ -32,6 +32,11 @@ It registers again as the same incarnation. For the controller that is a new bro
 changes nothing if the id is ours after all; if somebody else lives under it, it is refused. A broker that was
 once a member never gives up: `initial.broker.registration.timeout.ms` is about the first registration only.
 
+A broker that is about to leave waits for leave as long as the active controller answers. If none does, there
+is nothing to wait for after `broker.session.timeout.ms`: who was not heard for so long is fenced, which moves
+its leaderships as well; but it waits so long that another can have been elected. It goes earlier if so many
+controllers refuse to be connected to that none of them can be elected, as when a whole cluster is stopped.
+
 `Lifecycle` does nothing by itself. Each input returns what the shell has to do, as `Effects`, and until when
 it may wait for another input before it calls `tick`: `deadline_ms`. Inputs can be recorded and replayed.
 """
@@ -108,6 +113,8 @@ def _recorded(
 
 _STARTING_INTERVAL_MS: Final = 10  # whoever starts is impatient
 _LEAVING_INTERVAL_MS: Final = 50  # so is whoever leaves, once
+_SILENCE_MS_MIN: Final = 10_000  # more than an election takes
+_UNGOVERNED_MS: Final = 2000  # until whoever leaves believes that no controller will be elected
 _TALKING: Final = (State.STARTING, State.RECOVERY, State.RUNNING, State.PENDING_CONTROLLED_SHUTDOWN)
 _NO_ANSWER: Final = "NO_ANSWER"
 
@@ -155,6 +162,9 @@ class Lifecycle:
         # Until when
         self._admission_deadline_ms = math.inf
         self._leave_deadline_ms = math.inf
+        # Whether an active controller is there
+        self._heard_ms = -math.inf
+        self._ungoverned_since_ms = math.inf
 
     @property
     def broker_id(self) -> int:
@@ -169,8 +179,17 @@ class Lifecycle:
             self._asking.deadline_ms,
             self._admission_deadline_ms,
             self._leave_deadline_ms,
+            self._silence_deadline_ms,
             *self._unreported_until_ms.values(),
         )
+
+    @property
+    def _silence_deadline_ms(self) -> float:
+        """When a broker that is about to leave gives up hearing from an active controller."""
+        if self.state is not State.PENDING_CONTROLLED_SHUTDOWN:
+            return math.inf
+        silence_ms = max(self.settings.broker_session_timeout_ms, _SILENCE_MS_MIN)
+        return min(self._heard_ms + silence_ms, self._ungoverned_since_ms + _UNGOVERNED_MS)
 
     # Inputs
 
@@ -199,8 +218,12 @@ class Lifecycle:
         response: BrokerRegistrationResponse | BrokerHeartbeatResponse | None,
         now_ms: float,
         why: str = "the connection was lost",
+        *,
+        is_ungoverned: bool = False,
     ) -> Effects:
-        """The request of this number was answered, or never will be and `why`."""
+        """The request of this number was answered, or never will be and `why`. `is_ungoverned`: so many
+        controllers refuse to be connected to that none of them can be elected."""
+        self._listen(response, now_ms, is_ungoverned=is_ungoverned)
         flight = self._asking.take(number)
         if flight is None:
             return self._finish(now_ms)
@@ -272,6 +295,7 @@ class Lifecycle:
         if may_be_in_use and self.settings.controlled_shutdown_enable:
             patience_ms = self.settings.controlled_shutdown_timeout_ms if timeout_ms is None else timeout_ms
             self._leave_deadline_ms = now_ms + patience_ms
+            self._heard_ms, self._ungoverned_since_ms = now_ms, math.inf
             self._move(Trigger.LEAVES_IN_ORDER)
             self._hurry(now_ms, is_news=True)
         else:
@@ -279,6 +303,21 @@ class Lifecycle:
         return self._finish(now_ms)
 
     # Answers
+
+    def _listen(
+        self,
+        response: BrokerRegistrationResponse | BrokerHeartbeatResponse | None,
+        now_ms: float,
+        *,
+        is_ungoverned: bool,
+    ) -> None:
+        """Notes whether an active controller is there."""
+        if response is not None and response.error_code != ErrorCode.NOT_CONTROLLER:
+            self._heard_ms = now_ms
+        if not is_ungoverned:
+            self._ungoverned_since_ms = math.inf
+        elif self._ungoverned_since_ms == math.inf:
+            self._ungoverned_since_ms = now_ms
 
     def _hear_registration(self, flight: Flight, epoch: int, now_ms: float) -> None:
         if epoch < max(self._highest_epoch, 0):
@@ -369,6 +408,8 @@ class Lifecycle:
         elif now_ms >= self._leave_deadline_ms:
             why = self.last_error if self._asking.failures else "the controller let it wait"
             self._stop(Trigger.OVERDUE, f"its controlled shutdown took too long; {why}")
+        elif now_ms >= self._silence_deadline_ms:
+            self._stop(Trigger.UNHEARD, f"nobody is there to let it go; {self.last_error}")
         elif late:
             self._stop(
                 Trigger.DISK_UNREPORTED,

@@ -31,6 +31,7 @@ class Trigger(StrEnum):
     LEAVES_AT_ONCE = "was asked to stop, and has nothing to wait for"
     LET_GO = "may go"
     OVERDUE = "was not let go in time"
+    UNHEARD = "hears from no active controller"
     NOT_ADMITTED = "was not registered in time"
     REPLACED = "was replaced"
     DISK_UNREPORTED = "could not report a failed log directory in time"
@@ -59,6 +60,7 @@ TRANSITIONS: Final[Mapping[tuple[State, Trigger], State]] = {
     (State.RUNNING, Trigger.DISK_UNREPORTED): State.SHUTTING_DOWN,
     (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.LET_GO): State.SHUTTING_DOWN,
     (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.OVERDUE): State.SHUTTING_DOWN,
+    (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.UNHEARD): State.SHUTTING_DOWN,
     (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.LEAVES_AT_ONCE): State.SHUTTING_DOWN,
     # Whoever is not registered leads nothing, so nobody needs to wait for anything.
     (State.PENDING_CONTROLLED_SHUTDOWN, Trigger.UNREGISTERED): State.SHUTTING_DOWN,

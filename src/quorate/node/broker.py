@@ -122,6 +122,7 @@ class BrokerRole:
                 lambda request: channel.ask_once(request, timeout_ms=self._config["request.timeout.ms"]),
                 channel.look_elsewhere,
                 self._saw,
+                lambda: not self._replica.may_elect(),
             )
             disks.serve(membership)
             if self._is_stopping:

@@ -94,15 +94,9 @@ class ControllerRole:
             self._replica.resign()
             deadline = asyncio.get_running_loop().time() + _HAND_OVER_S
             while quorum.leader_id in (-1, self._config.node_id):
-                if asyncio.get_running_loop().time() >= deadline or not self._can_be_succeeded():
+                if asyncio.get_running_loop().time() >= deadline or not self._replica.may_elect():
                     break
                 await asyncio.sleep(0.02)
-
-    def _can_be_succeeded(self) -> bool:
-        """Whether a majority of voters may be there, this one included: it still has its vote."""
-        voters = self._replica.quorum.voters.latest
-        there = [one for one in voters if one.key.id not in self._replica.not_running]
-        return len(there) >= voters.majority
 
     async def _register(self, connections: Connections) -> None:
         quorum = self._replica.quorum

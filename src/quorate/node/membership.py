@@ -24,7 +24,8 @@ AskController = Callable[[Request], Awaitable[Response]]
 
 
 class Membership:
-    """One broker's membership, running. `look_elsewhere` forgets who the active controller was."""
+    """One broker's membership, running. `look_elsewhere` forgets who the active controller was;
+    `is_ungoverned` says whether so many controllers do not run that none of them can be elected."""
 
     def __init__(
         self,
@@ -32,6 +33,7 @@ class Membership:
         ask: AskController,
         look_elsewhere: Callable[[], None],
         saw: Callable[[Sequence[Event]], None],
+        is_ungoverned: Callable[[], bool] = lambda: False,
     ) -> None:
         self.lifecycle = lifecycle
         self.is_unfenced = asyncio.Event()
@@ -42,6 +44,7 @@ class Membership:
         self._ask = ask
         self._look_elsewhere = look_elsewhere
         self._saw = saw
+        self._is_ungoverned = is_ungoverned
         self._wake = asyncio.Event()
         self._tasks: asyncio.TaskGroup | None = None
         self._sending: set[asyncio.Task[None]] = set()
@@ -129,4 +132,8 @@ class Membership:
             why = str(error) or why
         assert response is None or isinstance(response, (BrokerRegistrationResponse, BrokerHeartbeatResponse))
         if not self.ended.done():
-            self._perform(self.lifecycle.answered(send.number, response, self._now_ms(), why))
+            is_ungoverned = response is None and self._is_ungoverned()
+            effects = self.lifecycle.answered(
+                send.number, response, self._now_ms(), why, is_ungoverned=is_ungoverned
+            )
+            self._perform(effects)

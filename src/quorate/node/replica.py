@@ -73,7 +73,7 @@ class Replica:
         self._wake = asyncio.Event()
         self._flush_wanted = asyncio.Event()
         self._logger = logging.getLogger(f"quorate.raft.{host.name}")
-        self.not_running: set[int] = set()  # peers that refused to be connected to when they were asked last
+        self._not_running: set[int] = set()  # peers that refused to be connected to when they were asked last
         self._refused_by: set[tuple[int, ErrorCode]] = set()  # what was said about it is not said again
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -132,6 +132,12 @@ class Replica:
 
         self.step(step)
         return await done
+
+    def may_elect(self) -> bool:
+        """Whether a majority of voters may be there, ourselves included: without one nobody is elected."""
+        voters = self.quorum.voters.latest
+        there = [one for one in voters if one.key.id not in self._not_running]
+        return len(there) >= voters.majority
 
     def resign(self) -> None:
         self.step(self.quorum.resign)
@@ -198,13 +204,13 @@ class Replica:
             )
             answer = wire.from_response(send.ask, response)
             self._warn_of_refusal(send, answer)
-            self.not_running.discard(send.to.id)
+            self._not_running.discard(send.to.id)
         except ConnectionLost as error:
             answer = None
             if isinstance(error.__cause__, ConnectionRefusedError):
-                self.not_running.add(send.to.id)
+                self._not_running.add(send.to.id)
             else:
-                self.not_running.discard(send.to.id)
+                self._not_running.discard(send.to.id)
         except ProtocolError as error:
             answer = None
             if isinstance(send.ask, Vote) and error.position is None:

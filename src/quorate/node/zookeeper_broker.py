@@ -118,6 +118,7 @@ class ZooKeeperBroker:
             plane,
             settings.broker_id,
             is_shutdown_controlled=config["controlled.shutdown.enable"],
+            session_timeout_ms=config["zookeeper.session.timeout.ms"],
             logger=self._logger,
         )
         self.requests: ControllerRequests | None = None

@@ -3,7 +3,9 @@
 A broker is `STARTING` until it is registered, `RECOVERY` until the controller has told it of the cluster, and
 `RUNNING` from then on, also while a session that has expired is replaced. Asked to stop, it asks the
 controller to move its leaderships away, as often as the configuration says; asked a second time, or with
-nobody to ask, it goes as it is, and closes its session, which tells the others at once.
+nobody to ask, it goes as it is, and closes its session, which tells the others at once. Nobody is there to
+ask when for as long as a session lasts ZooKeeper is not reached, or knows no controller: by then our session
+is over, or will not be missed.
 """
 
 from __future__ import annotations
@@ -11,11 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from quorate.broker.lifecycle import State, Stop
 from quorate.metadata.brokers import Listener
 from quorate.protocol.types import Uuid
 from quorate.zookeeper.plane import ZooKeeperPlane
+
+_LOOK_S: Final = 0.1
 
 __all__ = ["ZooKeeperMembership"]
 
@@ -29,11 +34,13 @@ class ZooKeeperMembership:
         broker_id: int,
         *,
         is_shutdown_controlled: bool,
+        session_timeout_ms: int,
         logger: logging.Logger,
     ) -> None:
         self._plane = plane
         self._broker_id = broker_id
         self._is_shutdown_controlled = is_shutdown_controlled
+        self._session_timeout_ms = session_timeout_ms
         self._logger = logger
         self._stopping = asyncio.Event()
         self._at_once = asyncio.Event()
@@ -91,14 +98,27 @@ class ZooKeeperMembership:
             return "it was asked to stop, and does not ask the controller"
         asking = asyncio.ensure_future(self._plane.controlled_shutdown())
         hurry = asyncio.ensure_future(self._at_once.wait())
+        waiting = asyncio.ensure_future(self._until_ungoverned())
         try:
-            await asyncio.wait({asking, hurry}, return_when=asyncio.FIRST_COMPLETED)
-            if not asking.done():
-                return "it was asked to stop at once"
-            return "the controller has let it go" if asking.result() else "the controller did not let it go"
+            await asyncio.wait({asking, hurry, waiting}, return_when=asyncio.FIRST_COMPLETED)
+            if asking.done():
+                return (
+                    "the controller has let it go" if asking.result() else "the controller did not let it go"
+                )
+            return "it was asked to stop at once" if hurry.done() else "nobody is there to let it go"
         finally:
-            asking.cancel()
-            hurry.cancel()
+            for one in (asking, hurry, waiting):
+                one.cancel()
+
+    async def _until_ungoverned(self) -> None:
+        """Until there has been nobody to ask for as long as a session lasts."""
+        loop = asyncio.get_running_loop()
+        governed_at = loop.time()
+        while loop.time() - governed_at < self._session_timeout_ms / 1000:
+            await asyncio.sleep(_LOOK_S)
+            session = self._plane.session
+            if session is not None and session.connected.is_set() and self._plane.controller_id >= 0:
+                governed_at = loop.time()
 
     # Disks
 
