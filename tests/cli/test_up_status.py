@@ -65,10 +65,15 @@ def test_a_node_that_died_is_told_after_what_the_controller_has_to_tell(address:
         }
 
     nodes = [node(2, "broker", "dead"), node(101, "controller", "running")]
-    state = {"ready": False, "mode": "kraft", "nodes": nodes}
+    state = {"ready": False, "mode": "kraft", "nodes": nodes, "unwritten": None}
     launched = SimpleNamespace(state=lambda: state, directory=Path("data"))
     watch = Watch(cast("Launched", launched))
     watch.look()
     news = list(watch.read_news())
     assert len(news) > EVENTS_SHOWN
     assert "node 2 is dead (status -9, log node.log): quorate lab restart 2 --data data" in news[-1]
+    for unwritten in ("cluster.json cannot be written: No space left on device", None):
+        state["unwritten"] = unwritten
+        watch.look()
+        (line,) = watch.read_news()
+        assert line.endswith(unwritten or "cluster.json is written again")

@@ -1,8 +1,11 @@
 """`quorate.testing.Cluster` with a process per node: nodes die, pause, are cut off, and come back."""
 
+import errno
 import json
 import os
+import resource
 import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +13,7 @@ from typing import Any
 import pytest
 
 from quorate.testing import Cluster, ClusterError
-from quorate.testing.control import launch, read_state
+from quorate.testing.control import Control, launch, read_state, wait_until
 from quorate.testing.profiles import DEVELOPMENT
 
 pytestmark = pytest.mark.processes
@@ -158,14 +161,36 @@ def test_a_node_that_cannot_start_is_quoted(tmp_path: Path):
         pass
 
 
-def test_nodes_end_when_whoever_started_them_is_gone(tmp_path: Path):
-    launched = launch(tmp_path / "a", {"brokers": 1, "settings": dict(DEVELOPMENT)})
-    pids = [one["pid"] for one in launched.wait_until_ready(TIMEOUT_S)["nodes"]]
+def test_nodes_end_in_order_when_whoever_started_them_is_gone(tmp_path: Path):
+    """The controller does so first; and one of the brokers cannot hear anything as it is paused."""
+    wanted = {"brokers": 2, "controllers": 1, "settings": dict(DEVELOPMENT)}
+    launched = launch(tmp_path / "a", wanted)
+    nodes = launched.wait_until_ready(TIMEOUT_S)["nodes"]
+    launched.order("pause", 2)
     launched.process.kill()
     launched.process.wait()
-    for pid in pids:
-        path = Path(f"/proc/{pid}/stat")
-        deadline_look = Cluster(timeout=TIMEOUT_S)
-        deadline_look.wait_until(lambda path=path: not path.exists() or ") Z " in path.read_text())
+    for one in nodes:
+        path = Path(f"/proc/{one['pid']}/stat")
+        wait_until(lambda path=path: not path.exists() or ") Z " in path.read_text(), TIMEOUT_S)
+        with socket.socket() as connection:
+            assert connection.connect_ex((one["host"], one["port"])) == errno.ECONNREFUSED
+        assert (Path(one["data"]) / ".kafka_cleanshutdown").exists() or "controller" in one["roles"]
     assert launched.process.stdin is not None
     launched.process.stdin.close()
+
+
+def test_a_full_disk_is_told_and_the_nodes_go_on(cluster: Cluster):
+    """The launcher may not write a byte; what happens meanwhile is in the file once it may again."""
+    control = Control(cluster.directory)
+    launcher = control.state()["launcher"]
+    limit, hard = resource.prlimit(launcher, resource.RLIMIT_FSIZE)
+    resource.prlimit(launcher, resource.RLIMIT_FSIZE, (0, hard))
+    cluster.kill(1)
+    state = control.state()
+    assert state["unwritten"] == "cluster.json cannot be written: File too large"
+    assert state["nodes"][0]["state"] == "dead"
+    assert (read_state(cluster.directory) or {})["nodes"][0]["state"] == "running"
+    assert [one["state"] for one in state["nodes"][1:]] == ["running"] * 5
+    resource.prlimit(launcher, resource.RLIMIT_FSIZE, (limit, hard))
+    cluster.wait_until(lambda: control.state()["unwritten"] is None)
+    assert (read_state(cluster.directory) or {})["nodes"][0]["state"] == "dead"

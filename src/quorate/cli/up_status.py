@@ -55,6 +55,7 @@ class Watch:
     def __init__(self, launched: Launched) -> None:
         self._launched = launched
         self._states: dict[int, str] = {}
+        self._unwritten: str | None = None
         self._next_events: dict[int, int] = {}
         self._since_ms = int(time.time() * 1000)
         self.happened: deque[str] = deque(maxlen=200)
@@ -88,6 +89,9 @@ class Watch:
             yield self.happened.popleft()
 
     def _note_changes(self, state: State) -> None:
+        before, self._unwritten = self._unwritten, state["unwritten"]
+        if before != self._unwritten:
+            self._happened(self._unwritten or "cluster.json is written again")
         for one in state["nodes"]:
             now, node_id = _process(one), one["id"]
             before = self._states.get(node_id)

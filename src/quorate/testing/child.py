@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NoReturn
 from urllib.parse import urlsplit
 
+from quorate.testing.parent import end_with
 from quorate.testing.plan import NodePlan
 from quorate.testing.ports import HOST
 
@@ -20,7 +20,6 @@ __all__ = ["DEAD", "PAUSED", "RUNNING", "STOPPED", "Child"]
 DEAD, RUNNING, PAUSED, STOPPED = "dead", "running", "paused", "stopped"
 _ASK_S: Final = 0.3
 _SIGNALS: Final = (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT)
-_PR_SET_PDEATHSIG: Final = 1
 
 
 class Child:
@@ -135,11 +134,10 @@ def _become(
     """The child: a node, and nothing of the launcher."""
     status = 1
     try:
-        os.setsid()  # Ctrl-C is for whoever is at the terminal
         signal.set_wakeup_fd(-1)
         for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
-        _end_with(parent)
+        end_with(parent)
         log = os.open(plan.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         nowhere = os.open(os.devnull, os.O_RDONLY)
         for target, source in ((0, nowhere), (1, log), (2, log)):
@@ -154,14 +152,6 @@ def _become(
     finally:
         sys.stderr.flush()
         os._exit(status)
-
-
-def _end_with(parent: int) -> None:
-    """Nobody would stop a node whose parent was killed: where the system can, it does."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
-        if os.getppid() != parent:
-            raise SystemExit(1)
 
 
 def _get_status(address: str, path: str) -> int | None:

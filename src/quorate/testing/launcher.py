@@ -6,8 +6,9 @@ It has one thread and no event loop, because neither survives a fork; every node
     python -m quorate.testing.launcher DIRECTORY [WANTED]
 
 The directory has a cluster, or gets one, as WANTED says: JSON with what `plan.obtain_plan` takes.
-What runs stands in `DIRECTORY/cluster.json`, replaced whenever it changes. Orders come over the socket
-`DIRECTORY/control.sock`, one line of JSON each, and each is answered by one line: `{"do": "kill", "id": 1}`.
+What runs stands in `DIRECTORY/cluster.json`, replaced whenever it changes, unless the disk is full. Orders
+come over the socket `DIRECTORY/control.sock`, one line of JSON each, and each is answered by one line:
+`{"do": "kill", "id": 1}`.
 A node that dies is not started again by itself. The launcher ends, and the nodes with it, when it is told to
 (by an order or SIGTERM), or when whoever started it is gone: the end of its standard input says so. Told a
 second time, it no longer waits for nodes to leave in order. One directory has one launcher: see `places`.
@@ -15,6 +16,7 @@ second time, it no longer waits for nodes to leave in order. One directory has o
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
@@ -66,6 +68,7 @@ class Launcher:
         self._selector = selectors.DefaultSelector()
         self._files: list[socket.socket | TextIO] = [locked, *claim(plan.ports)]  # not for nodes to inherit
         self._written: str | None = None
+        self._unwritten: str | None = None  # why the file is not up to date, if it could not be written
         self._told_to_end = 0
         self._leaving: list[Child] = []  # those that are waited for at the end
         self._leave_until = 0.0
@@ -270,6 +273,7 @@ class Launcher:
             "ending": bool(self._told_to_end),
             "waiting_for": [child.plan.id for child in self._leaving if child.is_alive],
             "nodes": [child.to_json() for child in children],
+            "unwritten": self._unwritten,
             **self._zookeeper(),
         }
 
@@ -288,13 +292,25 @@ class Launcher:
         return self._cluster_id
 
     def _write(self) -> None:
+        """If that cannot be done, as on a disk that is full, it is said, and done when it can be: the nodes
+        do not need the file."""
+        failure, self._unwritten = self._unwritten, None
         text = json.dumps(self._state(), indent=2) + "\n"
-        if text != self._written:
-            path = self._plan.directory / STATE_FILE
-            fresh = path.with_suffix(".json.new")
+        if text == self._written:
+            return
+        path = self._plan.directory / STATE_FILE
+        fresh = path.with_suffix(".json.new")
+        try:
             fresh.write_text(text, encoding="utf-8")
             fresh.replace(path)
             self._written = text
+        except OSError as error:
+            self._unwritten = f"{STATE_FILE} cannot be written: {error.strerror}"
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+        if self._unwritten not in (None, failure):
+            with contextlib.suppress(OSError):  # the log may be on the same disk
+                print(f"quorate: {self._unwritten}", file=sys.stderr, flush=True)
 
 
 class Refusal(Exception):  # noqa: N818
@@ -321,7 +337,7 @@ def main() -> None:
         plan = obtain_plan(directory, **wanted)
         if plan.servers and distribution is None:
             distribution = find_distribution()
-    except (ConfigError, StorageError, NoDistributionError) as error:
+    except (ConfigError, StorageError, NoDistributionError, OSError) as error:
         sys.exit(f"quorate: {error}")
     warm_up()
     settle()

@@ -9,15 +9,18 @@ does not wait for the disk with every write.
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import signal
 import socket
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from quorate.testing.parent import end_with
 from quorate.testing.ports import HOST
 from quorate.testing.zookeeper_distribution import Distribution
 
@@ -113,7 +116,7 @@ class ServerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                start_new_session=True,
+                preexec_fn=partial(end_with, os.getpid()),  # noqa: PLW1509  # the launcher has one thread
             )
         self.is_ready = self._is_paused = False
 
