@@ -196,6 +196,7 @@ _BROKERS: Final[Mapping[str, str]] = {
     "process.roles": "What the node is: broker, controller, or both.",
     "producer.id.expiration.ms": "After how long without a batch a producer is forgotten.",
     "queued.max.request.bytes": "Memory for requests that are being read or worked on; -1 is no limit.",
+    "quorate.admin.hosts": "Names, besides its own, that the HTTP endpoint for operators answers to.",
     "quorate.admin.listener": "Where the HTTP endpoint for operators listens; empty is nowhere.",
     "quorate.events.publish": "Whether what happens to the cluster is written to the topic __cluster_events.",
     "quorate.events.settle.ms": "How long the cluster must be quiet before that topic is made.",

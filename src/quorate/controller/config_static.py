@@ -127,6 +127,7 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "offsets.topic.segment.bytes": _int("104857600"),
     "process.roles": _list(),
     "queued.max.request.bytes": _long("536870912"),  # Apache has no limit: -1
+    "quorate.admin.hosts": _list(""),
     "quorate.admin.listener": _string("127.0.0.1:0"),
     "quorate.events.publish": _boolean("true"),
     "quorate.events.settle.ms": _long("30000"),

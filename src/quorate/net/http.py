@@ -26,7 +26,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from enum import Enum, auto
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -35,6 +35,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 
 import h11
 
+from quorate.net.http_hosts import is_addressed_to
 from quorate.values import dataclass
 
 __all__ = ["HttpError", "HttpHandler", "HttpLimits", "HttpResponse", "HttpServer"]
@@ -98,12 +99,15 @@ class HttpServer:
         *,
         limits: HttpLimits | None = None,
         logger: logging.Logger | None = None,
+        names: Collection[str] | None = None,
     ) -> None:
+        """`names` are what requests may be addressed to, see `http_hosts`; None is anything."""
         self.limits = HttpLimits() if limits is None else limits
         self.logger = logging.getLogger("quorate.http") if logger is None else logger
         self._routes = [_route(pattern, handler) for pattern, handler in routes.items()]
         self.has_posts = any(method == "POST" for method, _, _ in self._routes)
         self._connections: dict[_HttpConnection, None] = {}
+        self.names = names
         self._listening: asyncio.Server | None = None
         self._port = 0
         self._is_over = asyncio.Event()
@@ -329,7 +333,15 @@ class _HttpConnection(asyncio.Protocol):
             # A request may come with a body, which means nothing.
 
     def _refusal(self, request: h11.Request) -> HttpError | None:
-        """Why a request is not even looked for, if it is of a kind that not everyone may send."""
+        """Why a request is not even looked for: it is meant for another, or not everyone may send it."""
+        names = self._server.names
+        for name, value in request.headers:
+            if name == b"host" and names is not None and not is_addressed_to(value.decode("latin-1"), names):
+                return HttpError(
+                    403,
+                    f"the Host header names {value.decode('latin-1')[:100]!r}, which is not this node: use an"
+                    " address or a name of its own, or have the operator add the name to quorate.admin.hosts",
+                )
         if request.method == b"GET":
             return None
         if request.method != b"POST" or not self._server.has_posts:

@@ -25,7 +25,7 @@ The address stands in the file `admin-address` of the metadata directory, for co
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from itertools import islice
 from typing import Any, Final, Protocol
 
@@ -81,11 +81,13 @@ class AdminEndpoint:
         metadata_directory: str,
         routes: Routes,
         limits: HttpLimits | None = None,
+        names: Collection[str] = (),
     ) -> None:
+        """`names` are what it answers to besides addresses and `localhost`."""
         self._host = host
         self._path = f"{metadata_directory}/{ADDRESS_FILE}"
         self._logger = logging.getLogger(f"quorate.admin.{host.name}")
-        self._server = HttpServer(routes.table(), limits=limits, logger=self._logger)
+        self._server = HttpServer(routes.table(), limits=limits, logger=self._logger, names=names)
         self._wrote_address = False
 
     async def start(self, listen_host: str, port: int) -> str:

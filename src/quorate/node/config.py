@@ -161,6 +161,7 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "quorate.log.format": Setting(one_of(*FORMATS), " or ".join(FORMATS), "plain"),
     "quorate.log.level": Setting(read_level, ", ".join(LEVELS[:-1]), "INFO"),
     "quorate.admin.listener": Setting(read_address_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
+    "quorate.admin.hosts": Setting(read_names, "host names", ()),
     "queued.max.request.bytes": at_least(-1, 512 << 20),
     "max.connections.per.ip": at_least(1, 2**31 - 1),
     "socket.request.max.bytes": at_least(1, 100 << 20),

@@ -15,7 +15,7 @@ from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor
 from dataclasses import field
-from socket import socket
+from socket import gethostname, socket
 from typing import Final
 
 from quorate.storage.files import Files, RealFiles
@@ -37,6 +37,8 @@ class Host:
     """Milliseconds since 1970, as this machine believes; it may jump in both directions."""
     executor: Executor | None
     """Where blocking work goes: `loop.run_in_executor(host.executor, f)`. None is the loop's default one."""
+    machine_name: str = ""
+    """What the machine is called by itself; empty if it has no name."""
     start_process: Callable[[str], Awaitable[Process]] | None = None
     """Runs a module of ours as a process of its own, with pipes to it. None where there are no others."""
     opened: dict[str, socket] = field(default_factory=dict)
@@ -57,6 +59,7 @@ def real_host(
         random=random.SystemRandom(),
         wall_ms=_wall_ms,
         executor=executor,
+        machine_name=gethostname(),
         start_process=_start_process,
         opened=opened or {},
     )

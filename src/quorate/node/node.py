@@ -20,6 +20,7 @@ from quorate.net.framing import scratch_buffer
 from quorate.net.gate import Gate
 from quorate.node.account import Account
 from quorate.node.admin import AdminEndpoint, BrokerAdminRoutes, JoinedRoutes, ReadyRoutes, Routes
+from quorate.node.admin_hosts import admin_hosts
 from quorate.node.broker import BrokerRole
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
@@ -168,7 +169,8 @@ class Node:
         routes.append(ReadyRoutes(config.node_id, self.why_not_ready))
         if self._gate is not None:
             routes.append(LabRoutes(self._gate, self._host.files))
-        admin = AdminEndpoint(self._host, config.metadata_directory, JoinedRoutes(*routes))
+        names = admin_hosts(config, self._host.machine_name)
+        admin = AdminEndpoint(self._host, config.metadata_directory, JoinedRoutes(*routes), names=names)
         await admin.start(*config["quorate.admin.listener"])
         closing.push_async_callback(admin.close)
 

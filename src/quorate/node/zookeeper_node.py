@@ -18,6 +18,7 @@ from quorate.net.framing import scratch_buffer
 from quorate.net.gate import Gate
 from quorate.node.account import Account
 from quorate.node.admin import AdminEndpoint, BrokerAdminRoutes, JoinedRoutes, ReadyRoutes, Routes
+from quorate.node.admin_hosts import admin_hosts
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.node.event_journal import EventJournal
@@ -187,7 +188,8 @@ class ZooKeeperNode:
         ]
         if self._gate is not None:
             routes.append(LabRoutes(self._gate, self._host.files))
-        admin = AdminEndpoint(self._host, config.metadata_directory, JoinedRoutes(*routes))
+        names = admin_hosts(config, self._host.machine_name)
+        admin = AdminEndpoint(self._host, config.metadata_directory, JoinedRoutes(*routes), names=names)
         await admin.start(*config["quorate.admin.listener"])
         closing.push_async_callback(admin.close)
 
