@@ -66,6 +66,7 @@ class Cluster:
         self.now_ms = 1_000_000.0
         self.next_offset = 100
         self.voters: tuple[int, ...] = ()
+        self.is_forwarded = False  # what is asked, by a broker
         self.records: list[Record] = []  # everything that was ever applied
         self.apply(FeatureLevelRecord(name=METADATA_VERSION, feature_level=metadata_version))
         if elr:
@@ -171,7 +172,7 @@ class Cluster:
             now_ms=self.now_ms,
             wall_ms=1_700_000_000_000 + int(self.now_ms),
             next_offset=self.next_offset,
-            asker=Asker(api_version=api_version),
+            asker=Asker(api_version=api_version, is_forwarded=self.is_forwarded),
             voters=self.voters,
         )
 

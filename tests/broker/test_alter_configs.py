@@ -77,7 +77,7 @@ class Altered:
     """A broker 1, and what it was asked."""
 
     def __init__(self, answer=agreed):
-        self.broker = Asked(Cluster([1, 2])).broker
+        self.broker = Asked(Cluster([1, 2]), log_directories=("/d", "/e")).broker
         self.forwarder = Forwarder(answer)
         handling = AlteringConfigs(self.broker, Forwarding(self.forwarder))
         self._handlers = {route.request: route.handler for route in handling.routes()}
@@ -185,6 +185,21 @@ def test_what_takes_a_restart_can_be_deleted_where_it_should_not_be(altered):
 def test_what_is_of_one_broker_is_not_the_default_of_all(altered, kind):
     (single,) = [name for name, key in BROKER_KEYS.items() if key.change is Change.BROKER]
     assert altered.codes(kind, (BROKER, "", {single: "/d"}), (BROKER, "1", {single: "/d"})) == [REFUSED, 0]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("value", "code"),
+    [("", 0), ("/d", 0), ("/e/, /d", 0), ("*", 0), ("/d,*", REFUSED), ("/d,/f", REFUSED), ("d", REFUSED)],
+)
+def test_only_our_own_directories_can_be_cordoned(altered, kind, value, code):
+    assert altered.codes(kind, (BROKER, "1", {"cordoned.log.dirs": value})) == [code]
+
+
+@pytest.mark.parametrize(("operation", "code"), [(APPEND, REFUSED), (SUBTRACT, 0), (DELETE, 0)])
+def test_what_is_no_directory_of_ours_can_be_taken_off_the_cordoned(altered, operation, code):
+    change = {"cordoned.log.dirs": (operation, "/f")}
+    assert altered.codes(IncrementalAlterConfigsRequest, (BROKER, "1", change)) == [code]
 
 
 @BOTH

@@ -16,6 +16,8 @@ from quorate.broker.partition import TopicPartition
 from quorate.broker.serving import Operation
 from quorate.broker.throttled_replication import ReplicationThrottle
 from quorate.broker.topic_config import TopicConfig
+from quorate.metadata.records import FeatureLevelRecord
+from quorate.metadata.versions import METADATA_VERSION
 from quorate.protocol.api.admin import AlterReplicaLogDirsRequest, DescribeLogDirsRequest
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.types import Uuid
@@ -34,6 +36,7 @@ class Directories:
         self.paths = [str(root / name) for name in ("here", "there", "elsewhere")]
         self.offline: set[str] = set()
         self.unreadable: set[str] = set()
+        self.cordoned: set[str] = set()
         self.preferred: list[tuple[str, int, str]] = []
         self.copies: dict[str, PartitionLog] = {}
 
@@ -42,6 +45,9 @@ class Directories:
 
     def is_online(self, path: str) -> bool:
         return path not in self.offline
+
+    def is_cordoned(self, path: str) -> bool:
+        return path in self.cordoned
 
     def is_any_offline(self) -> bool:
         return bool(self.offline)
@@ -160,6 +166,20 @@ async def test_everything_is_described(tmp_path: Path, version: int):
     await broker.close()
 
 
+@pytest.mark.parametrize(("level", "is_told"), [(29, False), (30, True)])
+@in_loop
+async def test_cordoned_directories_are_said_to_be_where_the_cluster_knows_that(
+    tmp_path: Path, level: int, is_told: bool
+):
+    broker = Broker(tmp_path)
+    broker.apply(FeatureLevelRecord(name=METADATA_VERSION, feature_level=level))
+    broker.directories.cordoned.add(broker.directories.paths[1])
+    for version in DESCRIBE:
+        answer = await broker.describe(version)
+        assert [one.is_cordoned for one in answer.results] == [False, is_told and version >= 5, False]
+    await broker.close()
+
+
 @in_loop
 async def test_only_what_is_asked_for_is_described(tmp_path: Path):
     broker = Broker(tmp_path)
@@ -224,6 +244,10 @@ def goes_offline(*names: str) -> Callable[[Broker], None]:
     return happen
 
 
+def cordons(broker: Broker) -> None:
+    broker.directories.cordoned.add(broker.directories.paths[1])
+
+
 def breaks(broker: Broker) -> None:
     broker.directories.unreadable.add(broker.directories.paths[1])
 
@@ -240,6 +264,8 @@ def breaks(broker: Broker) -> None:
         ("here", "t", 0, goes_offline("elsewhere"), ErrorCode.NONE),
         ("there", "t", 0, fails, ErrorCode.KAFKA_STORAGE_ERROR),
         ("there", "t", 0, breaks, ErrorCode.KAFKA_STORAGE_ERROR),
+        ("there", "t", 0, cordons, ErrorCode.INVALID_REPLICA_ASSIGNMENT),
+        ("here", "t", 0, cordons, ErrorCode.NONE),
         ("there", "foreign", 0, None, ErrorCode.REPLICA_NOT_AVAILABLE),
         ("there", "t", 7, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
         ("there", "unknown", 0, None, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),

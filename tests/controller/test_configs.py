@@ -467,11 +467,45 @@ def test_secrets_are_not_in_messages(cluster):
     assert SECRET not in message
 
 
-@pytest.mark.parametrize(("level", "code"), [(29, ErrorCode.INVALID_CONFIG), (30, NONE)])
-def test_directories_can_be_cordoned_from_a_level_on(level, code):
+CORDON = "cordoned.log.dirs"
+
+
+@pytest.mark.parametrize(
+    ("level", "value", "code"),
+    [(29, "/a", ErrorCode.INVALID_CONFIG), (29, "", ErrorCode.INVALID_CONFIG), (30, "/a", NONE)],
+)
+def test_directories_can_be_cordoned_from_a_level_on(level, value, code):
     cluster = Cluster([1], metadata_version=level)
-    resource = (BROKER, "1")
-    assert change(cluster, (resource, {"cordoned.log.dirs": "/a"}))[resource][0] == code
+    cluster.is_forwarded = True
+    found, message = change(cluster, ((BROKER, "1"), {CORDON: value}))[BROKER, "1"]
+    assert found == code
+    assert not code or message == (
+        f"The {CORDON} configuration value cannot be set because it requires metadata.version >= 4.3-IV0"
+    )
+
+
+@pytest.mark.parametrize(
+    ("before", "asked", "code"),
+    [
+        ("", "/a", ErrorCode.INVALID_CONFIG),
+        ("/a", "/b", ErrorCode.INVALID_CONFIG),
+        ("/a", "*", ErrorCode.INVALID_CONFIG),
+        ("/a, /b", "/b", NONE),
+        ("/a,/b", "/b,/a", NONE),
+        ("/a", "", NONE),
+        ("/a", None, NONE),
+        ("", " ", NONE),
+    ],
+)
+def test_who_asks_a_controller_can_only_uncordon(before, asked, code):
+    cluster = Cluster([1])
+    cluster.apply(ConfigRecord(resource_type=BROKER, resource_name="1", name=CORDON, value=before))
+    found, message = change(cluster, ((BROKER, "1"), {CORDON: asked}))[BROKER, "1"]
+    assert found == code
+    assert not code or message == (
+        f"When updating {CORDON} via controllers,  the new value must be a subset of the current"
+        " configuration value."
+    )
 
 
 # All keys at once

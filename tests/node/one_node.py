@@ -90,7 +90,9 @@ class OneNode:
         address = (self.directory / ADDRESS_FILE).read_text().strip().removeprefix("http://")
         host, _, port = address.rpartition(":")
         reader, writer = await asyncio.open_connection(host, int(port))
-        writer.write(f"{method} {target} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n".encode())
+        writer.write(
+            f"{method} {target} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n".encode()
+        )
         answer = (await reader.read()).decode()
         writer.close()
         await writer.wait_closed()

@@ -141,6 +141,7 @@ def test_the_table_of_brokers_keys_has_every_key_with_its_default():
         ({"log_retention_hours": "2.5"}, "hours=2.5: allowed is a number from -1 on in milliseconds"),
         ({"log_retention_hours": "9" * 18}, "allowed is a number from -1 on in milliseconds"),
         ({"log_cleanup_policy": "keep"}, "log.cleanup.policy=keep: allowed is any of compact, delete"),
+        ({"cordoned_log_dirs": "/elsewhere"}, "Invalid entry in cordoned.log.dirs: /elsewhere."),
         ({"delegation_token_expiry_time_ms": "0"}, "expiry.time.ms=0: allowed is a number from 1 on"),
     ],
 )

@@ -111,6 +111,10 @@ def test_directories_are_taken_into_use(tmp_path: Path) -> None:
         assert directories.choose() is b
         b.partitions |= {PartitionName("v", 0), PartitionName("v", 1)}
         assert directories.choose() is a
+        directories.cordoned = frozenset({a.path})
+        assert directories.choose() is b
+        directories.cordoned = frozenset({a.path, b.path})
+        assert directories.choose() is a, "better there than nowhere"
         assert a.path_of(PartitionName("t", 0)) == str(tmp_path / "a" / "t-0")
         assert directories.of_path(f"{paths[1]}/u-0/00000000000000000000.log") is b
         assert directories.of_path(f"{paths[1]}x") is None

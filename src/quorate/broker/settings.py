@@ -31,6 +31,7 @@ class BrokerSettings:
     fetch_sessions_max: int = 1000
     validates_records: bool = True
     replica_selector_class: str = ""
+    log_directories: tuple[str, ...] = ()  # as they are configured
     has_authorizer: bool = False  # somebody who says who may do what
     topic_defaults: Mapping[str, str] = field(default_factory=dict)
     groups: GroupSettings = field(default_factory=GroupSettings)

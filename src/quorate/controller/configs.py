@@ -71,6 +71,7 @@ Changes = dict[str, str | None]  # new values by key; None deletes
 Verdict = tuple[Resource, ErrorCode, str | None]
 
 _CORDONED_DIRECTORIES: Final = "cordoned.log.dirs"
+_CORDONED_SINCE: Final = "4.3-IV0"  # which is CORDONED
 
 
 class Operation(IntEnum):
@@ -155,7 +156,7 @@ def _decide(
                 for name, value in changes.items()
                 if resource[0] == BROKER or image.configs.get(resource, {}).get(name) != value
             ]
-            _check_written(image, written)
+            _check_written(situation, written)
             _check_values(situation, resource, {one.name: one.value for one in written})
             _check_existence(situation, resource)
         except ApiError as refusal:
@@ -265,8 +266,9 @@ def _check_resource(resource: Resource) -> None:
         broker_id_of(name)
 
 
-def _check_written(image: ClusterImage, records: Sequence[ConfigRecord]) -> None:
+def _check_written(situation: Situation, records: Sequence[ConfigRecord]) -> None:
     """Configurations that other parts of the cluster's state depend on."""
+    image = situation.image
     for record in records:
         if record.resource_type != BROKER:
             continue
@@ -275,9 +277,28 @@ def _check_written(image: ClusterImage, records: Sequence[ConfigRecord]) -> None
                 raise _invalid(f"{MIN_ISR} of a single broker: not with eligible leader replicas")
             if record.value is None:
                 raise _invalid(f"{MIN_ISR} of all brokers is needed: eligible leader replicas are on")
-        if record.name == _CORDONED_DIRECTORIES and image.metadata_version < CORDONED:
-            level = image.metadata_version
-            raise _invalid(f"{record.name}: allowed from metadata.version {CORDONED} on, this is {level}")
+        if record.name == _CORDONED_DIRECTORIES:
+            _check_cordoned(situation, record)
+
+
+def _check_cordoned(situation: Situation, record: ConfigRecord) -> None:
+    """Which directories a broker has it knows itself: who asks a controller can only take some off."""
+    image = situation.image
+    if image.metadata_version < CORDONED:
+        raise _invalid(
+            f"The {record.name} configuration value cannot be set because it requires metadata.version >="
+            f" {_CORDONED_SINCE}"
+        )
+    before = image.configs.get((record.resource_type, record.resource_name), {}).get(record.name)
+    if not situation.asker.is_forwarded and not _items(record.value) <= _items(before):
+        raise _invalid(
+            f"When updating {record.name} via controllers,  the new value must be a subset of the current"
+            " configuration value."
+        )
+
+
+def _items(value: str | None) -> set[str]:
+    return {item.strip() for item in (value or "").split(",") if item.strip()}
 
 
 def _check_values(situation: Situation, resource: Resource, changes: Changes) -> None:

@@ -49,11 +49,12 @@ class Random(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """Who asks, and in which version of the request."""
+    """Who asks, and in which version of the request; and whether a broker has passed it on."""
 
     api_version: int = 0
     principal: str = "User:ANONYMOUS"
     client_id: str = ""
+    is_forwarded: bool = False
 
 
 @dataclass(slots=True)

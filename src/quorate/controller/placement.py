@@ -65,9 +65,12 @@ def place(brokers: Collection[Usable], partitions: int, replicas: int, random: R
     elif replicas > REPLICAS_MAX:
         problem = f"a replication factor of {replicas}: {REPLICAS_MAX} is the most that is possible"
     elif replicas > len(brokers):
-        problem = f"a replication factor of {replicas}, but only {len(brokers)} broker(s) can take replicas"
+        problem = (
+            f"The target replication factor of {replicas} cannot be reached because only {len(brokers)}"
+            " broker(s) are registered or some brokers have all their log directories cordoned."
+        )
     elif alive == 0:
-        problem = "all brokers that could take replicas are fenced: one at least must be alive to lead"
+        problem = "All brokers are currently fenced, or have all their log directories cordoned."
     if problem:
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
     return list(_stripe(_racks(brokers, random), partitions, replicas, alive, random))

@@ -62,6 +62,7 @@ class RequestContext:
     client_port: int
     client_id: str
     principal: str = "User:ANONYMOUS"
+    is_forwarded: bool = False  # and a broker has passed it on
     # A handler whose answer may be large says how large, about, before it builds it, and before it does what
     # cannot be done twice. `AnswerTooLargeError` ends the connection, and `NoRoomError` lets the request wait
     # until the node has memory for the answer: neither is the handler's to catch.

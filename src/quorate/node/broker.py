@@ -28,7 +28,7 @@ from quorate.controller.events import Event
 from quorate.controller.settings import SUPPORTED_FEATURES
 from quorate.metadata.image import ClusterImage
 from quorate.metadata.touched import Touched
-from quorate.metadata.versions import KRAFT_VERSION
+from quorate.metadata.versions import CORDONED, KRAFT_VERSION
 from quorate.net.connections import Connections
 from quorate.net.routes import Features
 from quorate.net.server import Server
@@ -133,7 +133,7 @@ class BrokerRole:
                     for duty in (
                         fetchers.run(),
                         proposals.run(),
-                        self._publish(shelf, broker.replicas, membership),
+                        self._publish(shelf, broker.replicas, membership, disks),
                         self._open_for_clients(membership),
                         *parts.duties(),
                         control_plane.run(),
@@ -217,7 +217,9 @@ class BrokerRole:
 
     # The metadata
 
-    async def _publish(self, shelf: DirectoryShelf, replicas: Replicas, membership: Membership) -> None:
+    async def _publish(
+        self, shelf: DirectoryShelf, replicas: Replicas, membership: Membership, disks: BrokerDisks
+    ) -> None:
         """Carries out what the log says, batch after batch, once all that was committed has been read."""
         changes = KraftChanges(self.settings.broker_id)
         while True:
@@ -243,6 +245,8 @@ class BrokerRole:
             # Nothing may be awaited before this: what is applied from now on is noted for the next time.
             self._image, image.touched = image, Touched()
             self.configs.update(image)
+            if image.metadata_version >= CORDONED:
+                membership.directories_cordoned(disks.futures.cordoned_ids())
             if not self._published.is_set():
                 await shelf.set_aside_others([key for key, _ in found.assigned])
             await replicas.apply(found)

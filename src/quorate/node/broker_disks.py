@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Protocol
 
+from quorate.broker.cordoning import CORDONED_LOG_DIRS, cordoned_paths, objection_to
 from quorate.broker.directory_moves import RATE, Cleaning, DirectoryMoves
 from quorate.broker.directory_moves_copying import Copying
 from quorate.broker.dynamic_config import DynamicConfig
@@ -90,6 +91,8 @@ class BrokerDisks:
         replicas.before_removal.insert(0, self.moves.forget)
         self._configs.when_changed(self._set_rate, RATE)
         self._set_rate()
+        self._configs.when_changed(self._cordon, CORDONED_LOG_DIRS)
+        self._cordon()
 
     def serve(self, membership: DiskMembership) -> None:
         """From now on it matters if a disk fails."""
@@ -138,6 +141,14 @@ class BrokerDisks:
 
     def _set_rate(self) -> None:
         self.throttle.limit = self._configs[RATE]
+
+    def _cordon(self) -> None:
+        """What does not make sense here, the log may have for another broker, or from before."""
+        entries, known = self._configs[CORDONED_LOG_DIRS], self.futures.paths
+        objection = objection_to(entries, known)
+        if objection is not None:
+            self._logger.warning("%s", objection)
+        self.futures.cordon(cordoned_paths(entries, known))
 
     def _now_ms(self) -> float:
         return asyncio.get_running_loop().time() * 1000

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from quorate.broker.cordoning import CORDONED_LOG_DIRS, objection_to
 from quorate.broker.fetcher import FetcherSettings
 from quorate.broker.lifecycle import LifecycleSettings
 from quorate.broker.quotas_rates import Window
@@ -321,6 +322,7 @@ class NodeConfig:
             fetch_sessions_max=self["max.incremental.fetch.session.cache.slots"],
             validates_records=self["quorate.produce.validation"] == "records",
             replica_selector_class=self["replica.selector.class"],
+            log_directories=self.log_directories,
             topic_defaults=self.topic_defaults,
             groups=group_settings(self),
             offsets_topic_partitions=self["offsets.topic.num.partitions"],
@@ -462,6 +464,9 @@ def _check_listeners(config: NodeConfig) -> None:
 def _check_whole(config: NodeConfig) -> None:
     """Checks of keys against each other."""
     check_groups(config)
+    cordoned = read_names(config.properties.get(CORDONED_LOG_DIRS, ""))
+    if (objection := objection_to(cordoned, config.log_directories)) is not None:
+        raise ConfigError(f"{config.path}: {objection}")
     if config.is_of_zookeeper:
         check_zookeeper(config)
         _check_listeners(config)

@@ -185,7 +185,7 @@ class ControllerRoutes:
 
 
 def _asker(context: RequestContext, header: RequestHeader) -> Asker:
-    return Asker(header.request_api_version, context.principal, context.client_id)
+    return Asker(header.request_api_version, context.principal, context.client_id, context.is_forwarded)
 
 
 def _described_quorum(replica: Replica) -> Handler:

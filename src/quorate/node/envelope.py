@@ -90,7 +90,7 @@ async def serve_envelope(
     handler = routes.handler(header.request_api_key, version)
     if handler is None:
         return EnvelopeResponse(error_code=ErrorCode.UNSUPPORTED_VERSION)
-    client = replace(context, principal=principal, client_id=header.client_id or "")
+    client = replace(context, principal=principal, client_id=header.client_id or "", is_forwarded=True)
     answer = handler(client, header, request)
     response = await answer if inspect.isawaitable(answer) else answer
     if isinstance(response, NoResponse):

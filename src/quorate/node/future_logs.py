@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, NamedTuple
 
 from quorate.broker.partition import TopicPartition
@@ -91,6 +91,17 @@ class FutureLogs:
     def id_of(self, path: str) -> Uuid:
         """Also of one that has failed since it was opened; UNASSIGNED if it has none."""
         return self._directories.id_of_path(self._paths[path]) or UNASSIGNED
+
+    def cordon(self, paths: Collection[str]) -> None:
+        """These, and no others, get no new replicas."""
+        self._directories.cordoned = frozenset(self._paths[one] for one in paths)
+
+    def is_cordoned(self, path: str) -> bool:
+        return self._paths[path] in self._directories.cordoned
+
+    def cordoned_ids(self) -> list[Uuid]:
+        """Of those that can be used."""
+        return [self.id_of(one) for one in self._paths if self.is_cordoned(one) and self.is_online(one)]
 
     def space(self, path: str) -> Space:
         """How much there is; `StorageError` if the disk does not say."""

@@ -38,6 +38,14 @@ class LogDirectoryMetrics:
         for path, is_offline in offline.items():
             by_path.add_metric([path], is_offline)
         yield by_path
+        cordoned = {path: futures.is_cordoned(path) for path in futures.paths}
+        about = "Log directories that get no new replicas."
+        yield GaugeMetricFamily(_LOGS + "cordonedlogdirectorycount", about, sum(cordoned.values()))
+        about = "Whether a log directory gets no new replicas."
+        by_path = GaugeMetricFamily(_LOGS + "logdirectorycordoned", about, labels=["logDirectory"])
+        for path, is_cordoned in cordoned.items():
+            by_path.add_metric([path], is_cordoned)
+        yield by_path
         about = "Replicas that are on their way to another log directory."
         yield GaugeMetricFamily("quorate_future_replicas", about, len(moves))
         about = "By how many offsets the last of them is behind."

@@ -78,6 +78,10 @@ class Membership:
     def directories_failed(self, directories: Sequence[Uuid]) -> None:
         self._perform(self.lifecycle.directories_failed(directories, self._now_ms()))
 
+    def directories_cordoned(self, directories: Sequence[Uuid]) -> None:
+        """These, and no others, get no new replicas."""
+        self._perform(self.lifecycle.directories_cordoned(directories, self._now_ms()))
+
     async def until_reported(self, directories: Sequence[Uuid]) -> None:
         """Until the controller knows that these directories have failed."""
         while not self._reported.issuperset(directories):

@@ -294,6 +294,7 @@ class LogDirectories:
     ) -> None:
         self.online = list(online)
         self.offline = dict(offline)
+        self.cordoned: frozenset[str] = frozenset()  # paths of those that get no new replicas
         self._failed: list[LogDirectory] = []  # since they were opened
         self._ids = {one.path: one.directory_id for one in online}
         self.previous_broker_epoch = previous_epoch
@@ -339,10 +340,12 @@ class LogDirectories:
         return next((one for one in self.online if partition in one.partitions), None)
 
     def choose(self) -> LogDirectory:
-        """Where a new replica goes: the directory with the fewest, the first of several."""
+        """Where a new replica goes: the directory with the fewest, the first of several. A replica that
+        nobody should have placed on this broker, because all are cordoned, is better there than nowhere."""
         if not self.online:
             raise StorageError(", ".join(self.offline), "no log directory is online")
-        return min(self.online, key=lambda one: one.log_count)
+        free = [one for one in self.online if one.path not in self.cordoned]
+        return min(free or self.online, key=lambda one: one.log_count)
 
     def future_of(self, partition: PartitionName) -> LogDirectory | None:
         """The directory that a copy of a partition is in, or will be."""

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from quorate.broker import loggers
+from quorate.broker.cordoning import CORDONED_LOG_DIRS, objection_to
 from quorate.broker.handlers.forwarding import Forwarding
 from quorate.broker.handlers.metadata import CLUSTER_NAME
 from quorate.broker.serving import Broker, ResourceKind
@@ -94,6 +95,20 @@ class AlteringConfigs:
                 validate_broker_configs(put)
             except ApiError as error:
                 raise _refused(error.message) from None
+            self._check_cordoned(resource)
+
+    def _check_cordoned(self, resource: _Resource) -> None:
+        """Only we know which directories there are. What is taken away from the list need not be one."""
+        for one in resource.configs:
+            operation = _operation(one)
+            if one.name != CORDONED_LOG_DIRS or operation not in (Operation.SET, Operation.APPEND):
+                continue
+            entries = [part.strip() for part in (one.value or "").split(",") if part.strip()]
+            if operation is Operation.APPEND:
+                entries += self._broker.configs[CORDONED_LOG_DIRS]
+            objection = objection_to(entries, self._broker.settings.log_directories)
+            if objection is not None:
+                raise _refused(objection)
 
     def _check_is_us(self, name: str) -> None:
         me = self._broker.settings.broker_id

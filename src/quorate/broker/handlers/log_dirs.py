@@ -14,6 +14,7 @@ from quorate.broker.directory_moves import DirectoryMoves
 from quorate.broker.handlers.metadata import CLUSTER_NAME
 from quorate.broker.partition import Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.metadata.versions import CORDONED
 from quorate.net.routes import RequestContext, Route
 from quorate.protocol.api.admin import (
     AlterReplicaLogDirsRequest,
@@ -48,6 +49,7 @@ class DirectoriesView(Protocol):
     def path_of(self, log: PartitionLog) -> str: ...
     def id_of(self, path: str) -> Uuid: ...
     def space(self, path: str) -> Space: ...
+    def is_cordoned(self, path: str) -> bool: ...
     def prefer(self, topic: str, partition_id: int, path: str) -> None: ...
 
 
@@ -90,15 +92,14 @@ class LogDirs:
             space = self._directories.space(path)
         except StorageError:
             return _Result(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=path, topics=[])
-        registration = self._broker.image.brokers.get(self._broker.settings.broker_id)
-        cordoned = () if registration is None else registration.cordoned
         return _Result(
             error_code=0,
             log_dir=path,
             topics=[_Topic(name=name, partitions=replicas) for name, replicas in sorted(topics.items())],
             total_bytes=space.total_bytes,
             usable_bytes=space.usable_bytes,
-            is_cordoned=self._directories.id_of(path) in cordoned,
+            is_cordoned=self._broker.image.metadata_version >= CORDONED
+            and self._directories.is_cordoned(path),
         )
 
     def _replicas(self, wanted: Collection[tuple[str, int]] | None) -> dict[str, dict[str, list[_Replica]]]:
@@ -158,6 +159,8 @@ class LogDirs:
                 return ErrorCode.LOG_DIR_NOT_FOUND
             if not self._directories.is_online(path):
                 return ErrorCode.KAFKA_STORAGE_ERROR
+            if self._directories.is_cordoned(path):
+                return ErrorCode.INVALID_REPLICA_ASSIGNMENT
             partition = self._broker.partition(topic, partition_id)
             if partition is None:
                 return self._prefer(topic, partition_id, path)
