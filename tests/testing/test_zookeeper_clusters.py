@@ -14,6 +14,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from node.processes import quorate, run_quorate
 from node.zookeeper_processes import check_java
 from quorate.testing import Cluster, ClusterError
+from quorate.testing.control import launch, wait_until
+from quorate.testing.profiles import DEVELOPMENT
 from zookeeper.zookeeper_servers import ZooKeeperServer, free_ports, jars
 
 pytestmark = [pytest.mark.processes, pytest.mark.zookeeper]
@@ -155,3 +157,17 @@ def test_words_that_contradict_each_other():
     assert "--mode raft: allowed is kraft or zookeeper" in run_quorate("up", "--mode", "raft").stderr
     both = run_quorate("up", "--mode", "kraft", "--zookeeper", "h:1")
     assert "--zookeeper: not with --mode kraft" in both.stderr
+
+
+def test_its_servers_end_too_when_whoever_started_them_is_gone(tmp_path: Path):
+    """The brokers then have no ZooKeeper that would let them go."""
+    launched = launch(tmp_path / "a", {"brokers": 2, "mode": "zookeeper", "settings": dict(DEVELOPMENT)})
+    state = launched.wait_until_ready(DEADLINE_S)
+    launched.process.kill()
+    launched.process.wait()
+    for one in (*state["nodes"], *state["zookeeper"]["servers"]):
+        path = Path(f"/proc/{one['pid']}/stat")
+        wait_until(lambda path=path: not path.exists() or ") Z " in path.read_text(), DEADLINE_S)
+    assert all((Path(one["data"]) / ".kafka_cleanshutdown").exists() for one in state["nodes"])
+    assert launched.process.stdin is not None
+    launched.process.stdin.close()

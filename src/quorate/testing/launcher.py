@@ -170,6 +170,8 @@ class Launcher:
             return {"error": str(error)}
         except (ValueError, KeyError, TypeError) as error:
             return {"error": f"not an order: {error}"}
+        except OSError as error:
+            return {"error": f"it cannot be done: {error}"}
         for child in self._children.values():
             child.reap()
         self._write()
