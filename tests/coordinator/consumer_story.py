@@ -30,6 +30,7 @@ from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.effects import Caller, Effects, LogRecord, Moment
 from quorate.coordinator.settings import GroupSettings
 from quorate.coordinator.shard import GroupShard
+from quorate.coordinator.topic_matches import Allowance, TopicMatches
 from quorate.coordinator.topics_view import Topic, Topics
 from quorate.metadata.event import Event
 from quorate.protocol import codec
@@ -82,7 +83,15 @@ class ConsumerStory:
         self.shard.loaded(self.moment)
 
     def _start(self) -> None:
-        self.shard = GroupShard(self.settings, lambda: f"id-{next(self._ids)}", 7)
+        self.resolving: list[str] = []  # groups whose expressions are looked up
+        self.matches = TopicMatches()
+        self.shard = GroupShard(
+            self.settings,
+            lambda: f"id-{next(self._ids)}",
+            7,
+            matches=self.matches,
+            resolve_soon=self.resolving.append,
+        )
         self.tell_topics()
 
     # The host
@@ -122,6 +131,8 @@ class ConsumerStory:
 
     def passes(self, ms: float) -> None:
         """Time goes on; whatever is due happens on the way."""
+        while self.resolving:
+            self.resolves()
         end = self.now_ms + ms
         ticks_left = TICKS_AT_ONCE_MAX + ms / 1000 * TICKS_PER_SECOND_MAX
         while self.shard.next_deadline_ms <= end:
@@ -131,6 +142,13 @@ class ConsumerStory:
             assert ticks_left > 0, "the coordinator does not rest"
         self.now_ms = end
 
+    def resolves(self, steps: int = 1_000_000) -> None:
+        """A part of the expressions of the group is looked up, of so many steps."""
+        group_id = self.resolving.pop(0)
+        self.carry_out(self.shard.resolve(group_id, Allowance(steps), self.moment))
+        if self.shard.is_resolving(group_id):
+            self.resolving.append(group_id)
+
     # The cluster
 
     def tell_topics(self, *changed: str) -> None:
@@ -139,6 +157,7 @@ class ConsumerStory:
             [Topic(topic_id(name), name, size, racks.get(name, ())) for name, size in self.sizes.items()],
             self.topics_version,
         )
+        self.matches.topics_changed(self.topics, changed)
         self.shard.topics_changed(self.topics, changed)
 
     def has_topic(self, name: str, partitions: int) -> None:

@@ -1,11 +1,15 @@
 """Subscriptions by regular expression, told as conversations."""
 
+import pytest
 from consumer_story import OK, ConsumerStory
 
-from quorate.coordinator.consumer_expressions import resolve
+from quorate.coordinator import consumer_expressions
+from quorate.coordinator.consumer_expressions import REFRESH_MIN_INTERVAL_MS, resolve
 from quorate.coordinator.consumer_group import Surroundings
 from quorate.coordinator.deadlines import Deadlines
-from quorate.coordinator.step import Step
+from quorate.coordinator.events import GroupAppendRefused
+from quorate.coordinator.step import AGAIN_MIN_MS, Step
+from quorate.coordinator.topic_matches import Allowance
 from quorate.protocol.errors import ErrorCode
 
 
@@ -164,9 +168,123 @@ def test_only_topics_that_the_member_may_know_of_match() -> None:
     a = story.member("a", client="joe").joins(regex="a.*")
     assert story.group is not None
     around = Surroundings(
-        story.topics, may_describe=lambda caller, name: name != f"a-not-for-{caller.client_id}"
+        story.topics,
+        may_describe=lambda caller, name: name != f"a-not-for-{caller.client_id}",
+        matches=story.matches,
     )
     step = Step(story.settings, Deadlines(), story.moment)
-    resolve(story.group, around, step)
+    resolve(story.group, around, Allowance(1_000_000), step)
     story.carry_out(step.effects())
+    assert a.beats().has == {"a1": {0}}
+
+
+# In parts
+
+MANY = {f"{letter}{number:02}": 1 for number in range(30) for letter in "ab"}
+
+
+def test_many_topics_are_looked_up_in_parts_and_assigned_at_the_last() -> None:
+    story = ConsumerStory(MANY)
+    a = story.member("a").joins(regex="a.*")
+    parts = 0
+    while story.resolving:
+        assert story.state.regexes == {}
+        story.resolves(steps=5_000)
+        parts += 1
+    assert 10 < parts < 60
+    assert len(a.beats().has) == 30
+
+
+def test_a_part_is_one_name_at_least() -> None:
+    story = ConsumerStory(MANY)
+    a = story.member("a").joins(regex="a.*")
+    for _ in range(len(MANY) + 30 + 1):
+        if story.resolving:
+            story.resolves(steps=1)
+    assert len(a.beats().has) == 30
+
+
+def test_the_member_who_asked_may_leave_in_between() -> None:
+    story = ConsumerStory(MANY)
+    a, b = story.member("a").joins(regex="a.*"), story.member("b").joins(regex="b.*")
+    story.resolves(steps=20_000)
+    a.leaves()
+    story.passes(0)
+    assert set(story.state.regexes) == {"b.*"}
+    assert len(b.beats().has) == 30
+
+
+def test_the_last_member_may_leave_in_between() -> None:
+    story = ConsumerStory(MANY)
+    a = story.member("a").joins(regex="a.*")
+    story.resolves(steps=20_000)
+    a.leaves()
+    story.passes(0)
+    assert story.state.regexes == {}
+    assert story.resolving == []
+    b = story.member("b").joins(regex="b.*")
+    story.passes(0)
+    assert len(b.beats().has) == 30
+
+
+def test_topics_may_come_and_go_in_between() -> None:
+    story = ConsumerStory(MANY)
+    a = story.member("a").joins(regex="a.*")
+    story.resolves(steps=20_000)
+    story.loses_topic("a00")
+    story.loses_topic("a29")
+    story.has_topic("a-new", 1)
+    story.has_topic("b-new", 1)
+    story.passes(0)
+    assert a.beats().has.keys() == {name for name in story.sizes if name.startswith("a")}
+
+
+def test_another_expression_may_come_in_between() -> None:
+    story = ConsumerStory(MANY)
+    a = story.member("a").joins(regex="a.*")
+    story.resolves(steps=20_000)
+    a.sends(subscribed_topic_regex="b0.*")
+    story.passes(0)
+    assert set(story.state.regexes) == {"b0.*"}
+    assert len(a.beats().has) == 10
+
+
+def test_the_coordinator_may_go_in_between() -> None:
+    story = ConsumerStory(MANY)
+    a = story.member("a").joins(regex="a.*")
+    story.resolves(steps=20_000)
+    story.shard.unload()
+    story.carry_out(story.shard.resolve("g", Allowance(1_000), story.moment))
+    assert not story.shard.is_resolving("g")
+    story.fails_over()
+    a.beats()
+    story.passes(0)
+    assert len(a.beats().has) == 30
+
+
+def test_what_is_too_much_for_any_log_is_not_written_but_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(consumer_expressions, "MATCHED_MAX", 29)
+    story = ConsumerStory(MANY)
+    a = story.member("a").joins(regex="a.*")
+    story.passes(0)
+    assert story.state.regexes == {}
+    assert [one.error for one in story.events if isinstance(one, GroupAppendRefused)] == ["MESSAGE_TOO_LARGE"]
+    a.beats()
+    assert story.resolving == []
+    story.passes(REFRESH_MIN_INTERVAL_MS)
+    a.beats()
+    assert story.resolving == ["g"]
+
+
+def test_what_the_log_refuses_is_looked_up_again_but_not_at_once() -> None:
+    story = ConsumerStory({"a1": 1})
+    a = story.member("a").joins(regex="a.*")
+    story.refuses = True
+    story.passes(0)
+    a.beats()
+    assert story.resolving == []
+    story.refuses = False
+    story.passes(AGAIN_MIN_MS)
+    a.beats()
+    story.passes(0)
     assert a.beats().has == {"a1": {0}}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 
 from quorate.coordinator.topics_view import Topic
 from quorate.metadata.distinct_ids import distinct
@@ -36,7 +36,7 @@ class GroupTopics:
                 self._made[topic_id] = made
         return made
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Collection[str]:
         return self._image.topics.by_name.keys()
 
     def replace(self, image: ClusterImage) -> list[str]:

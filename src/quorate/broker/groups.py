@@ -11,6 +11,7 @@ from typing import Final
 from uuid import UUID
 
 from quorate.broker.coordinators import Coordinators, Hosted, State
+from quorate.broker.expressions import Expressions
 from quorate.broker.group_topics import GroupTopics
 from quorate.broker.partition import Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
@@ -54,6 +55,8 @@ class Groups:
             logger=self._logger,
             when_loaded=self._loaded,
         )
+        self._expressions = Expressions(self.shards.find)
+        self._expressions.matches.topics_changed(self.topics, ())
         self._moment = Moment(-math.inf, 0)
         self.recent: dict[str, Hosted[GroupShard]] = {}
         """Who coordinates groups that were asked for. Another one takes its place when that may change, or
@@ -76,6 +79,8 @@ class Groups:
             lambda: str(UUID(bytes=random.randbytes(16), version=4)),
             partition,
             self._may_describe,
+            self._expressions.matches,
+            partial(self._expressions.look_soon, partition),
         )
         shard.topics_changed(self.topics, ())
         for group_id, given in self._configured():
@@ -160,6 +165,7 @@ class Groups:
             self._had_config = [key for key in image.configs if key[0] == GROUP]
         if not changed:
             return
+        self._expressions.matches.topics_changed(self.topics, changed)
         gone = [name for name in changed if name not in image.topics.by_name]
         for hosted in self.shards.all_active():
             hosted.shard.topics_changed(self.topics, changed)

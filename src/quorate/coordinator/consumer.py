@@ -26,6 +26,7 @@ How the shard uses it:
     heartbeat(group, hearing, around, step)   ConsumerGroupHeartbeat to this group; answers always
     first_heartbeat(classic, ...)             to a name that no consumer group has; returns the group to keep
     expire(group, timer, around, step)        a timer of this group has come
+    consumer_expressions.resolve(group, around, allowance, step)    its turn to look up what expressions match
     group.topics_changed(names)               topics that it subscribes to were created or deleted, or grew
     describe(group, around)                   a row of ConsumerGroupDescribe
     group.state.phase, is_empty, is_subscribed(topic)   for ListGroups, DeleteGroups, OffsetDelete and expiry

@@ -1,9 +1,14 @@
 """Subscriptions by regular expression.
 
-An expression is checked when a member brings it, and looked up a moment later, as a step of its own: all
-those of the group together, so that the group is assigned anew only once. Until then it matches nothing. It
-is looked up again when topics were created, and every `group.consumer.regex.refresh.interval.ms`, but not
-more often than every ten seconds. What it matched is in the log.
+An expression is checked when a member brings it, and looked up a moment later: all those of the group
+together, so that the group is assigned anew only once. Until then it matches nothing. It is looked up again
+when topics were created, and every `group.consumer.regex.refresh.interval.ms`, but not more often than every
+ten seconds. What it matched is in the log.
+
+Looking up is done in parts (see `topic_matches`), because there may be many topics. Members may come and go
+in between, with other expressions, and topics be created and deleted: what counts is what is there at the
+last part. If the coordinator goes, so does what was found so far, and the next heartbeat to another one has
+it looked up there.
 """
 
 from __future__ import annotations
@@ -19,15 +24,23 @@ from quorate.coordinator.consumer_group import (
     next_epoch,
 )
 from quorate.coordinator.consumer_members import Member
+from quorate.coordinator.consumer_resolution import Resolution
 from quorate.coordinator.effects import Caller, LogRecord
-from quorate.coordinator.step import Step, TimerKind
-from quorate.coordinator.topic_regex import check_expression, resolve_expressions
+from quorate.coordinator.events import GroupAppendRefused
+from quorate.coordinator.refusals import storage_error
+from quorate.coordinator.step import AGAIN_MIN_MS, Step
+from quorate.coordinator.topic_matches import Allowance
+from quorate.coordinator.topic_regex import check_expression
 from quorate.coordinator.topics_view import metadata_hash
+from quorate.protocol.errors import ErrorCode
 from quorate.values import dataclass
 
-__all__ = ["REFRESH_MIN_INTERVAL_MS", "Noted", "note_expression", "resolve"]
+__all__ = ["MATCHED_MAX", "REFRESH_MIN_INTERVAL_MS", "Noted", "note_expression", "resolve"]
 
 REFRESH_MIN_INTERVAL_MS: Final = 10_000
+MATCHED_MAX: Final = 100_000
+"""So many topics may be matched by all expressions of a group together. As many fit into no batch of the log
+by far, and to write them down would hold up the loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,16 +78,16 @@ def note_expression(
             matters = new in state.regexes
     if new is not None:
         used.add(new)
-    if used and group.resolver is None and _is_due(group, used, around, step):
-        group.resolver = (says.member_id, caller)
-        step.set_timer(group.timer(TimerKind.EXPRESSIONS), 0)
+    if used and group.resolution is None and _is_due(group, used, around, step):
+        group.resolution = Resolution(says.member_id, caller)
+        around.resolve_soon(state.group_id)
     return Noted(written, old != new, matters)
 
 
 def _is_due(group: ConsumerGroup, used: set[str], around: Surroundings, step: Step) -> bool:
     last_ms, version = group.state.last_resolution()
     since_ms = step.wall_ms - last_ms
-    if 0 <= since_ms <= REFRESH_MIN_INTERVAL_MS:
+    if 0 <= since_ms <= REFRESH_MIN_INTERVAL_MS or step.now_ms < group.resolve_again_ms:
         return False
     return (
         any(expression not in group.state.regexes for expression in used)
@@ -83,20 +96,27 @@ def _is_due(group: ConsumerGroup, used: set[str], around: Surroundings, step: St
     )
 
 
-def resolve(group: ConsumerGroup, around: Surroundings, step: Step) -> None:
-    """Looks all expressions of the group up, with the rights of the member whose heartbeat asked for it."""
-    state, resolver = group.state, group.resolver
-    group.resolver = None
-    if resolver is None or not state.regex_counts:
+def resolve(group: ConsumerGroup, around: Surroundings, allowance: Allowance, step: Step) -> None:
+    """Goes on with looking up all expressions of the group; at the last part, notes what they match."""
+    state, resolution = group.state, group.resolution
+    if resolution is None:
         return
-    member_id, caller = resolver
-    matched = resolve_expressions(sorted(state.regex_counts), around.topics.names())
-    named = frozenset[str]().union(*matched.values())
-    hidden = {name for name in named if not around.may_describe(caller, name)}
+    expressions = sorted(state.regex_counts)
+    if expressions and not resolution.go_on(expressions, around, allowance):
+        return
+    group.resolution = None
+    if not expressions:
+        return
+    if resolution.count > MATCHED_MAX:
+        group.resolve_again_ms = step.now_ms + REFRESH_MIN_INTERVAL_MS
+        error = ErrorCode.MESSAGE_TOO_LARGE
+        told = storage_error(error)
+        step.tell(GroupAppendRefused((group.group_id,), len(expressions), error.name, told.name))
+        return
+    group.resolve_again_ms = step.now_ms + AGAIN_MIN_MS  # if the log refuses it; what it takes says when
     wanted = set(state.name_counts)
-    trigger, whose = None, state.members.get(member_id)
-    for expression, found in matched.items():
-        topics = found - hidden
+    trigger, whose = None, state.members.get(resolution.member_id)
+    for expression, topics in resolution.topics().items():
         known = state.regexes.get(expression)
         if topics != (frozenset() if known is None else known.topics):
             trigger = "a regular expression matches other topics"

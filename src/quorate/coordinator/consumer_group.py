@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from quorate.coordinator import consumer_records as records
 from quorate.coordinator.classic import ClassicGroup
@@ -15,8 +15,12 @@ from quorate.coordinator.consumer_rules import ConsumerRules
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.effects import Caller, LogRecord
 from quorate.coordinator.step import Step, Timer, TimerKind
+from quorate.coordinator.topic_matches import TopicMatches
 from quorate.coordinator.topics_view import TopicsView
 from quorate.values import dataclass
+
+if TYPE_CHECKING:
+    from quorate.coordinator.consumer_resolution import Resolution
 
 __all__ = [
     "MEMBER_TIMERS",
@@ -26,6 +30,7 @@ __all__ = [
     "Surroundings",
     "everybody_may",
     "next_epoch",
+    "nobody_hears",
 ]
 
 MEMBER_TIMERS: Final = (
@@ -49,6 +54,10 @@ def everybody_may(_caller: Caller, _topic: str) -> bool:
     return True
 
 
+def nobody_hears(_group_id: str) -> None:
+    pass
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """What a decision depends on beside the group."""
@@ -57,6 +66,9 @@ class Surroundings:
     rules: ConsumerRules = field(default_factory=ConsumerRules)
     may_describe: MayDescribe = everybody_may
     """An expression matches only such topics."""
+    matches: TopicMatches = field(default_factory=TopicMatches)
+    resolve_soon: Callable[[str], None] = nobody_hears
+    """Has the expressions of a group looked up."""
 
 
 class ConsumerGroup:
@@ -67,7 +79,8 @@ class ConsumerGroup:
         "_wants_refresh",
         "changed_topics",
         "rebalances",
-        "resolver",
+        "resolution",
+        "resolve_again_ms",
         "revocation_epochs",
         "state",
         "successor",
@@ -77,8 +90,10 @@ class ConsumerGroup:
         self.state = ConsumerGroupState(group_id)
         self.successor: ClassicGroup | None = None
         """The classic group that the last step has made of this one."""
-        self.resolver: tuple[str, Caller] | None = None
-        """Whose rights decide what expressions match, while they are about to be looked up."""
+        self.resolution: Resolution | None = None
+        """While expressions are looked up."""
+        self.resolve_again_ms = 0.0
+        """Not before that, whether the log took what was found or not."""
         self.revocation_epochs: dict[str, int] = {}
         """The epochs of members at which they were told to give partitions back."""
         self.rebalances = Rebalances()

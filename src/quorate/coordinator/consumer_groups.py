@@ -6,7 +6,7 @@ Topics and the dynamic configuration of groups are not in the shard's log. The h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from quorate.coordinator import classic_in_consumer
@@ -23,7 +23,8 @@ from quorate.coordinator.consumer import (
 )
 from quorate.coordinator.consumer_announcing import announce
 from quorate.coordinator.consumer_describe import describe_missing
-from quorate.coordinator.consumer_group import MayDescribe, everybody_may
+from quorate.coordinator.consumer_expressions import resolve
+from quorate.coordinator.consumer_group import MayDescribe, everybody_may, nobody_hears
 from quorate.coordinator.consumer_rules import ConsumerRules, rules_of
 from quorate.coordinator.consumer_state import ConsumerGroupState
 from quorate.coordinator.deadlines import Deadlines
@@ -41,6 +42,7 @@ from quorate.coordinator.known_members import KnownConsumer, is_settled
 from quorate.coordinator.migration import group_tombstones
 from quorate.coordinator.settings import GroupSettings
 from quorate.coordinator.step import Step, Timer
+from quorate.coordinator.topic_matches import Allowance, TopicMatches
 from quorate.coordinator.topics_view import Topics, TopicsView
 from quorate.protocol.api.groups import (
     ConsumerGroupDescribeResponse,
@@ -76,8 +78,15 @@ _KEY_CLASSES: Final = frozenset(CONSUMER_KEYS)
 
 
 class ConsumerGroups:
-    def __init__(self, may_describe: MayDescribe = everybody_may) -> None:
+    def __init__(
+        self,
+        may_describe: MayDescribe = everybody_may,
+        matches: TopicMatches | None = None,
+        resolve_soon: Callable[[str], None] = nobody_hears,
+    ) -> None:
         self._may_describe = may_describe
+        self._matches = TopicMatches() if matches is None else matches
+        self._resolve_soon = resolve_soon
         self._groups: dict[str, ConsumerGroup] = {}
         self._new: dict[str, ConsumerGroup] = {}  # whose first records are about to be appended
         self._topics: TopicsView = Topics()
@@ -185,6 +194,17 @@ class ConsumerGroups:
         if group is not None:
             expire(group, timer, self._around(timer.group_id, step), step)
 
+    def resolve(self, group_id: str, allowance: Allowance, step: Step) -> None:
+        """Looks up some of what the expressions of a group match."""
+        group = self._groups.get(group_id)
+        if group is not None:
+            resolve(group, self._around(group_id, step), allowance, step)
+
+    def is_resolving(self, group_id: str) -> bool:
+        """Whether there is more of it to look up."""
+        group = self._groups.get(group_id)
+        return group is not None and group.resolution is not None
+
     def describe(
         self, group_id: str, classic: ClassicGroup | None, step: Step
     ) -> ConsumerGroupDescribeResponse.DescribedGroup:
@@ -234,7 +254,9 @@ class ConsumerGroups:
     def _around(self, group_id: str, step: Step) -> Surroundings:
         rules, usual = self._rules_of(group_id, step.settings), self._usual
         if usual is None or usual.rules is not rules or usual.topics is not self._topics:
-            usual = self._usual = Surroundings(self._topics, rules, self._may_describe)
+            usual = self._usual = Surroundings(
+                self._topics, rules, self._may_describe, self._matches, self._resolve_soon
+            )
         return usual
 
     def _rules_of(self, group_id: str, settings: GroupSettings) -> ConsumerRules:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 
 from quorate.coordinator import consumer_records as records
 from quorate.coordinator.consumer_admission import known_member
-from quorate.coordinator.consumer_expressions import resolve
 from quorate.coordinator.consumer_group import ConsumerGroup, Surroundings, next_epoch
 from quorate.coordinator.consumer_members import NOTHING_HELD, STATIC_LEAVE_EPOCH, Member
 from quorate.coordinator.events import MemberRemoved
@@ -58,9 +57,6 @@ def leave(group: ConsumerGroup, hearing: Hearing, around: Surroundings, step: St
 
 def expire(group: ConsumerGroup, timer: Timer, around: Surroundings, step: Step) -> None:
     """A timer of the group has come."""
-    if timer.kind is TimerKind.EXPRESSIONS:
-        resolve(group, around, step)
-        return
     member = group.state.members.get(timer.member_id)
     if member is None:
         return

@@ -28,7 +28,7 @@ from quorate.coordinator.classic_groups import ClassicGroups
 from quorate.coordinator.classic_joining import Joiner
 from quorate.coordinator.committed_offsets import CommittedOffsets
 from quorate.coordinator.consumer import Hearing
-from quorate.coordinator.consumer_group import MayDescribe, everybody_may
+from quorate.coordinator.consumer_group import MayDescribe, everybody_may, nobody_hears
 from quorate.coordinator.consumer_groups import CONSUMER_KEYS, ConsumerGroups
 from quorate.coordinator.deadlines import Deadlines
 from quorate.coordinator.effects import Answer, Caller, Effects, LogRecord, Moment, Ticket, Written
@@ -50,6 +50,7 @@ from quorate.coordinator.known_members import KnownClassic, KnownMember
 from quorate.coordinator.refusals import refused, storage_error
 from quorate.coordinator.settings import GroupSettings
 from quorate.coordinator.step import DELETIONS, EXPIRY, Step, Timer, TimerKind
+from quorate.coordinator.topic_matches import Allowance, TopicMatches
 from quorate.coordinator.topics_view import TopicsView
 from quorate.protocol.api.groups import (
     ConsumerGroupDescribeRequest,
@@ -88,7 +89,11 @@ class GroupShard:
         new_id: Callable[[], str],
         partition: int,
         may_describe: MayDescribe = everybody_may,
+        matches: TopicMatches | None = None,
+        resolve_soon: Callable[[str], None] = nobody_hears,
     ) -> None:
+        """`matches` is what all shards of a broker know of regular expressions together; the host tells it of
+        topics. `resolve_soon` is told of groups whose own are to be looked up: see `resolve`."""
         self._settings = settings
         self._new_id = new_id
         self._partition = partition
@@ -96,7 +101,7 @@ class GroupShard:
         self._moment = Moment(0, 0)
         self._is_loaded = False
         self._classic = ClassicGroups()
-        self._consumer = ConsumerGroups(may_describe)
+        self._consumer = ConsumerGroups(may_describe, matches, resolve_soon)
         self._offsets = GroupOffsets(self._classic, self._consumer)
 
     # To look at, not to change
@@ -360,6 +365,16 @@ class GroupShard:
         step = self._step(moment)
         self._consumer.announce(request, caller, step)
         return step.effects()
+
+    def resolve(self, group_id: str, allowance: Allowance, moment: Moment) -> Effects:
+        """Looks up what the regular expressions of a group match, or some of it. Call it again, after others,
+        as long as it `is_resolving`."""
+        step = self._step(moment)
+        self._consumer.resolve(group_id, allowance, step)
+        return step.effects()
+
+    def is_resolving(self, group_id: str) -> bool:
+        return self._consumer.is_resolving(group_id)
 
     def _adopt(self, group_id: str) -> None:
         """If a step has made a classic group of a consumer group, it is one from now on."""

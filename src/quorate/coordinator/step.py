@@ -35,7 +35,6 @@ class TimerKind(Enum):
     MEMBER_JOIN = "member join"  # a member of the classic protocol must have come back by then
     MEMBER_SYNC = "member sync"  # and asked for its assignment
     REVOCATION = "revocation"  # a member must have given partitions back by then
-    EXPRESSIONS = "expressions"  # regular expressions are looked up then
     EXPIRY = "expiry"  # of the shard: offsets are looked through
     DELETIONS = "deletions"  # of the shard: offsets of deleted topics are left to be forgotten
 

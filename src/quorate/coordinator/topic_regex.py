@@ -1,36 +1,59 @@
-"""Which topics a regular expression means.
+"""Regular expressions for topics: those of RE2, as in Kafka, and none that could take long.
 
-An expression becomes a machine of many small states, of which a name can be in several at once. The sets of
-states that names have led to are remembered with what follows from them, so that all but the first few names
-cost one look-up per character. Neither an expression nor a name can make it slow: the time is linear in the
-name, and both the states and what is remembered are limited.
+RE2 reads a name once, from left to right; so what a name costs is known before: at most one look at each
+instruction of the compiled expression for each character. Both the work of compiling and the instructions are
+bounded. See docs/decisions/0014-expressions-are-matched-by-re2-in-parts.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
 from typing import Final
 
-from quorate.coordinator.topic_regex_syntax import (
-    Alternatives,
-    Assertion,
-    Characters,
-    Node,
-    RegexError,
-    Repeat,
-    Sequence,
-    parse,
-)
+import re2
+
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["STATES_MAX", "TopicRegex", "check_expression", "resolve_expressions"]
+__all__ = [
+    "COSTLY_MAX",
+    "INSTRUCTIONS_MAX",
+    "LENGTH_MAX",
+    "RegexError",
+    "TopicRegex",
+    "check_expression",
+]
 
-STATES_MAX: Final = 5_000
-"""How large the machine of an expression may be."""
-_REMEMBERED_MAX: Final = 1_000
+LENGTH_MAX: Final = 4096
+"""Characters of an expression."""
+INSTRUCTIONS_MAX: Final = 10_000
+"""Of a compiled expression. A character set that is repeated a thousand times has up to 8,000."""
+COSTLY_MAX: Final = 10_000
+"""Repetitions that are counted: the two of `{2,5}`, and five for each of the three that may be left out. A
+Unicode class, as `\\pL`, is as costly as 200. They take time to compile even if nothing comes of them."""
+_MEMORY_BYTES_MAX: Final = 1 << 19
+"""What RE2 may take for one expression. With 8 MiB, matching at its worst takes more than twice as long."""
+_COMPILING_STEPS: Final = 40  # for each instruction
+_COSTLY_STEPS: Final = 50
+_ANYWAY_STEPS: Final = 500  # for a name, be the expression ever so simple
+_COUNTED: Final = re.compile(r"\{([0-9]{1,4})(?:,([0-9]{0,4}))?\}")
+_SHOWN_MAX: Final = 1_000  # characters of an expression, to who brought it
 
-_MATCH: Final = 0
-_WORD: Final = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_")
+# RE2's words for what is wrong, and those of RE2/J, which Kafka shows.
+_WORDS: Final = {
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
+    "invalid perl operator": "invalid or unsupported Perl syntax",
+    "invalid repetition size": "invalid repeat count",
+    "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "no argument for repetition operator": "missing argument to repetition operator",
+    "pattern too large - compile failed": "expression is too large",
+    "trailing \\": "trailing backslash at end of expression",
+}
+
+
+class RegexError(ValueError):
+    """Not an expression; the message says why."""
 
 
 class TopicRegex:
@@ -40,117 +63,59 @@ class TopicRegex:
     (True, False)
     """
 
-    __slots__ = ("_remembered", "_start", "_states")
+    __slots__ = ("_costly", "_regex", "instructions")
 
     def __init__(self, expression: str) -> None:
-        """Raises `RegexError` if it is not one."""
-        # A state is what it takes to leave it: a set of characters and where to, or a condition and where to,
-        # or None and all the states that are entered with it.
-        self._states: list[tuple[int | str | None, tuple[int, ...]]] = [(None, ())]
-        self._start = self._compile(parse(expression), _MATCH)
-        self._remembered: dict[tuple[frozenset[int], str], _Place] = {}
+        """Raises `RegexError` if it is not one, or if it would take too long."""
+        if len(expression) > LENGTH_MAX:
+            raise RegexError(f"expression is longer than {LENGTH_MAX} characters")
+        self._costly = _costly(expression)
+        if self._costly > COSTLY_MAX:
+            raise RegexError("expression has too many counted repetitions and Unicode classes")
+        self._regex = _compiled(expression)
+        self.instructions = int(self._regex.programsize)
+        if self.instructions > INSTRUCTIONS_MAX:
+            raise RegexError("expression is too large")
+
+    @property
+    def compiling_steps(self) -> int:
+        """What compiling it has cost, in steps of matching."""
+        return _ANYWAY_STEPS + _COMPILING_STEPS * self.instructions + _COSTLY_STEPS * self._costly
+
+    def steps(self, name: str) -> int:
+        """What it may cost at most to match a name: looks at an instruction."""
+        return _ANYWAY_STEPS + self.instructions * len(name)
 
     def matches(self, name: str) -> bool:
         """Whether the whole name is what the expression describes."""
-        place = self._place(frozenset({self._start}), "")
-        for character in name:
-            following = place.following.get(character)
-            if following is None:
-                following = self._follow(place, character)
-                place.following[character] = following
-            place = following
-            if not place.states:
-                return False
-        if place.accepts is None:
-            place.accepts = _MATCH in self._closure(place, "")
-        return place.accepts
-
-    def _compile(self, node: Node, following: int) -> int:
-        """The state at which the node begins, if `following` comes after it."""
-        match node:
-            case Characters(mask):
-                return self._add(mask, (following,))
-            case Assertion(kind):
-                return self._add(kind, (following,))
-            case Sequence(nodes):
-                for part in reversed(nodes):
-                    following = self._compile(part, following)
-                return following
-            case Alternatives(nodes):
-                return self._add(None, tuple(self._compile(part, following) for part in nodes))
-            case Repeat(part, least, most):
-                return self._compile_repeat(part, least, most, following)
-
-    def _compile_repeat(self, part: Node, least: int, most: int | None, following: int) -> int:
-        if most is None:
-            loop = self._add(None, ())
-            self._states[loop] = (None, (self._compile(part, loop), following))
-            following = loop
-        else:
-            end = following
-            for _ in range(most - least):
-                following = self._add(None, (self._compile(part, following), end))
-        for _ in range(least):
-            following = self._compile(part, following)
-        return following
-
-    def _add(self, condition: int | str | None, following: tuple[int, ...]) -> int:
-        if len(self._states) >= STATES_MAX:
-            raise RegexError("expression is too large")
-        self._states.append((condition, following))
-        return len(self._states) - 1
-
-    def _place(self, states: frozenset[int], before: str) -> _Place:
-        if len(self._remembered) > _REMEMBERED_MAX:
-            self._remembered = {}
-        # Of the character before, only this matters: is it part of a word, or not, or is there none?
-        kind = "" if not before else "w" if before in _WORD else "-"
-        place = self._remembered.get((states, kind))
-        if place is None:
-            place = self._remembered[states, kind] = _Place(states, kind)
-        return place
-
-    def _follow(self, place: _Place, character: str) -> _Place:
-        bit = 1 << ord(character) if ord(character) < 128 else 0
-        entered: set[int] = set()
-        for state in self._closure(place, character):
-            condition, following = self._states[state]
-            if isinstance(condition, int) and condition & bit:
-                entered.update(following)
-        return self._place(frozenset(entered), character)
-
-    def _closure(self, place: _Place, after: str) -> set[int]:
-        """All states that a name is in at this place, given the character that follows it, if any."""
-        changes_word = (place.before == "w") != (after in _WORD if after else False)
-        holds = {
-            "begin": not place.before,
-            "end": not after,
-            "boundary": changes_word,
-            "inside": not changes_word,
-        }
-        seen = set(place.states)
-        waiting = list(place.states)
-        while waiting:
-            condition, following = self._states[waiting.pop()]
-            if isinstance(condition, int) or (condition is not None and not holds[condition]):
-                continue
-            for state in following:
-                if state not in seen:
-                    seen.add(state)
-                    waiting.append(state)
-        return seen
+        return self._regex.fullmatch(name.encode()) is not None
 
 
-class _Place:
-    """A set of states, and what is known to follow from it."""
+def _costly(expression: str) -> int:
+    costly = 200 * (expression.count("\\p") + expression.count("\\P"))
+    for least, most in _COUNTED.findall(expression):
+        costly += int(least) + 5 * max(0, int(most or 0) - int(least))
+    return costly
 
-    __slots__ = ("accepts", "before", "following", "states")
 
-    def __init__(self, states: frozenset[int], before: str) -> None:
-        self.states = states
-        self.before = before
-        self.following: dict[str, _Place] = {}
-        self.accepts: bool | None = None
+def _compiled(expression: str) -> re2._Regexp:
+    options = re2.Options()
+    options.max_mem = _MEMORY_BYTES_MAX
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        return re2.compile(expression.encode(), options)
+    except re2.error as error:
+        raise RegexError(_described(error)) from error
+    finally:
+        re2.purge()  # it would keep the last 128 of them, with all their memory
+
+
+def _described(error: re2.error) -> str:
+    """Why it is refused. RE2 says so in bytes, and then repeats the part of the expression."""
+    said: bytes = error.args[0]
+    reason, _, _ = said.decode(errors="replace").partition(": ")
+    return _WORDS.get(reason, reason)
 
 
 def check_expression(expression: str) -> None:
@@ -158,22 +123,8 @@ def check_expression(expression: str) -> None:
     try:
         TopicRegex(expression)
     except RegexError as error:
+        shown = expression if len(expression) <= _SHOWN_MAX else expression[:_SHOWN_MAX] + "..."
         raise ApiError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
-            f"SubscribedTopicRegex `{expression}` is not a valid regular expression: {error}.",
+            f"SubscribedTopicRegex `{shown}` is not a valid regular expression: {error}.",
         ) from error
-
-
-def resolve_expressions(expressions: Iterable[str], names: Iterable[str]) -> dict[str, frozenset[str]]:
-    """What each expression matches of the names. One that is not valid matches nothing: it was let in by a
-    coordinator that knew more than this one."""
-    listed = list(names)
-    resolved: dict[str, frozenset[str]] = {}
-    for expression in expressions:
-        try:
-            regex = TopicRegex(expression)
-        except RegexError:
-            resolved[expression] = frozenset()
-        else:
-            resolved[expression] = frozenset(filter(regex.matches, listed))
-    return resolved

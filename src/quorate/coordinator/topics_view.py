@@ -6,7 +6,7 @@ computed from it (its hash) stays with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from typing import Final, Protocol
 
@@ -64,7 +64,7 @@ class TopicsView(Protocol):
 
     def by_id(self, topic_id: Uuid) -> Topic | None: ...
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Collection[str]:
         """All of them, in no particular order."""
         ...
 
@@ -85,7 +85,7 @@ class Topics:
     def by_id(self, topic_id: Uuid) -> Topic | None:
         return self._by_id.get(topic_id)
 
-    def names(self) -> Iterable[str]:
+    def names(self) -> Collection[str]:
         return self._by_name.keys()
 
 
