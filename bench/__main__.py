@@ -16,6 +16,7 @@ SECTIONS = (
     "quotas",
     "groups",
     "served",
+    "expressions",
     "compaction",
     "startup",
     "simulation",
