@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from metadata_directories import CLUSTER, copy_of, data, leads, write_snapshot
 
@@ -409,6 +409,13 @@ def test_segments_before_an_offset_are_not_looked_into(tmp_path: Path) -> None:
     assert [row["gap"] for row in rows_of(log, 6)] == [None, None]
 
 
+# Neither offset nor epoch is covered by a checksum: here batches seem whole, and contradict others.
+@example([(0, b"\x01"), (217, b"\x80")], 0)  # the first offset and the epoch of the third batch
+@example([(118, b"\x03")], 0)  # an offset within what the next two batches cover
+@example([(212, b"\x05")], 0)  # the offset of the next batch
+@example([(126, b"\x02")], 0)  # the epoch that begins two batches later
+@example([(863 + 15, b"\x09")], 0)  # an epoch that never was, in the last batch but one
+@example([(863 + 7, b"\x1e")], 0)  # and the offset of the last
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(st.tuples(st.integers(0, 10**6), st.binary(min_size=1, max_size=40)), max_size=3),

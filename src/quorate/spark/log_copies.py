@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -135,44 +135,75 @@ def _ascending(
     """Without batches that are out of order; those are problems.
 
     Neither the offset nor the epoch of a batch is covered by its checksum. As few batches as possible are
-    left out, so that one with a damaged offset does not cost all that follow it.
+    left out, so that one with a damaged offset does not cost all that follow it. Where as many would be left
+    out either way, those go that fit least to what stands in front of them and behind them in the file.
     """
-    for name, kind in (("base_offset", "offset"), ("epoch", "epoch")):
-        column = batches[name]
-        if (column[1:] < column[:-1]).any():
-            kept = _longest_rising(column.tolist())
-            is_out = np.ones(len(batches), np.bool_)
-            is_out[kept] = False
-            for batch in batches[is_out][:_TOLD_MAX]:
-                text = f"a batch with {kind} {batch[name]} among others that are in order"
-                source, offset = files[int(batch["file"])], int(batch["base_offset"])
-                problems.append(Problem("overlap", source, text, place.cluster_id, offset))
-            batches = batches[kept]
-    if not len(batches):
-        return batches
-    reached = np.concatenate([[0], np.maximum.accumulate(batches["next_offset"])[:-1]])
-    is_behind = batches["base_offset"] < reached
-    for batch, end in zip(batches[is_behind][:_TOLD_MAX], reached[is_behind][:_TOLD_MAX], strict=True):
-        text = f"a batch at offset {batch['base_offset']} after one that ends at {end - 1}"
-        source = files[int(batch["file"])]
-        problems.append(Problem("overlap", source, text, place.cluster_id, int(batch["base_offset"])))
-    return batches[~is_behind]
+    befores, afters = batches[:-1], batches[1:]
+    are_neighbours = (befores["file"] == afters["file"]) & (
+        befores["position"] + befores["size_bytes"] == afters["position"]
+    )
+    follows = afters["base_offset"] == befores["next_offset"]
+    offset_weights = _weights(are_neighbours, follows, ~follows)
+    is_same = afters["epoch"] == befores["epoch"]
+    begins_epoch = afters["is_control"] & (afters["epoch"] > befores["epoch"])
+    epoch_weights = _weights(are_neighbours, is_same, ~is_same & ~begins_epoch)
+    in_order = np.arange(len(batches))
+    for kind, begin, end, weights in (
+        ("offset", "base_offset", "next_offset", offset_weights),
+        ("epoch", "epoch", "epoch", epoch_weights),
+    ):
+        some = batches[in_order]
+        if (some[begin][1:] >= some[end][:-1]).all():
+            continue
+        kept = _heaviest_chain(some[begin].tolist(), some[end].tolist(), weights[in_order].tolist())
+        is_out = np.ones(len(some), np.bool_)
+        is_out[kept] = False
+        for batch in some[is_out][:_TOLD_MAX]:
+            text = f"a batch with {kind} {batch[begin]} among others that are in order"
+            source, offset = files[int(batch["file"])], int(batch["base_offset"])
+            problems.append(Problem("overlap", source, text, place.cluster_id, offset))
+        in_order = in_order[kept]
+    return batches[in_order]
 
 
-def _longest_rising(values: list[int]) -> list[int]:
-    """Which of the values to keep, so that they never fall and as many as possible are kept.
+_WEIGHT: Final = 8  # of a batch that nothing is known of: more than what two neighbours can say
 
-    >>> _longest_rising([0, 900, 1, 2, 0, 3])
+
+def _weights(
+    are_neighbours: NDArray[np.bool_], agree: NDArray[np.bool_], differ: NDArray[np.bool_]
+) -> NDArray[np.int64]:
+    """What each batch counts: more if it fits to its neighbours, less if it does not."""
+    said = np.where(are_neighbours, agree.astype(np.int64) - differ, 0)
+    weights = np.full(len(said) + 1, _WEIGHT)
+    weights[1:] += said
+    weights[:-1] += said
+    return weights
+
+
+def _heaviest_chain(begins: list[int], ends: list[int], weights: list[int]) -> list[int]:
+    """Which ranges to keep, so that none begins before one in front of it ends, and the most weight is kept.
+
+    >>> _heaviest_chain([0, 900, 1, 2, 0, 3], [1, 901, 2, 3, 1, 4], [1] * 6)
     [0, 2, 3, 5]
+    >>> _heaviest_chain([0, 5, 5, 6], [5, 6, 6, 7], [3, 1, 2, 3])
+    [0, 2, 3]
     """
-    ends: list[int] = []  # the smallest value that a chain of each length ends with
-    at_end: list[int] = []  # and where that stands
+    reached: list[int] = []  # where the heaviest chains end, the lighter ones earlier...
+    totals: list[int] = []  # ...what they weigh...
+    at_end: list[int] = []  # ...and their last ranges
     before: list[int] = []
-    for at, value in enumerate(values):
-        length = bisect_right(ends, value)
-        before.append(at_end[length - 1] if length else -1)
-        ends[length : length + 1] = [value]
-        at_end[length : length + 1] = [at]
+    for at, (begin, end, weight) in enumerate(zip(begins, ends, weights, strict=True)):
+        longer = bisect_right(reached, begin)
+        before.append(at_end[longer - 1] if longer else -1)
+        total = weight + (totals[longer - 1] if longer else 0)
+        place = bisect_left(reached, end)
+        as_early = bisect_right(reached, end)
+        if as_early and totals[as_early - 1] >= total:
+            continue
+        beaten = bisect_right(totals, total, place)
+        reached[place:beaten] = [end]
+        totals[place:beaten] = [total]
+        at_end[place:beaten] = [at]
     kept = []
     at = at_end[-1] if at_end else -1
     while at >= 0:
