@@ -23,12 +23,13 @@ lint: $(ENV)
 bench: $(ENV)  ## both sides in one run, as ratios
 	$(BIN)/python -m bench
 
-fuzz: $(ENV)  ## like the fuzz part of `make test`, but for ten minutes and from a new seed
-	QUORATE_FUZZ_SECONDS=600 QUORATE_FUZZ_SEED=$$(date +%s) $(BIN)/python tools/run_parts.py fuzz
+fuzz: $(ENV)  ## the fuzzers for ten minutes and from a new seed, and property tests with new draws
+	QUORATE_FUZZ_SECONDS=600 QUORATE_FUZZ_SEED=$$(date +%s) QUORATE_DRAWS=new \
+		$(BIN)/python tools/run_parts.py properties fuzz
 
 soak: $(ENV)  ## the simulation part of `make test`, but for half an hour and from a new seed
 	QUORATE_SIMULATION_SECONDS=$${SECONDS_TO_SOAK:-1800} QUORATE_SIMULATION_SEED=$$(date +%s) \
-		$(BIN)/python tools/run_parts.py simulation
+		QUORATE_DRAWS=new $(BIN)/python tools/run_parts.py simulation
 
 vectors: $(ENV)  ## after a change of declarations: confirms and writes the vectors again; needs Java and Maven
 	$(BIN)/python tools/make_vectors.py

@@ -38,6 +38,8 @@ PARTS = {
     "zookeeper": ("tests", "-m", "zookeeper", *WAITING),
     "spark": ("tests/spark", "tests/test_readme.py", "-m", "spark", *FILES),
     "fuzz": ("tests/fuzz", *WORKERS),
+    # The property tests of the pure part once more, where they are to draw new examples.
+    "properties": ("tests", "-m", f"hypothesis and {RULES}", *WORKERS),
     "simulation": ("tests", "-m", "simulation", "-k", f"not {SEEDS}", *FILES),
 }
 # What runs after a part, and belongs to it.
