@@ -513,7 +513,7 @@ async def test_open_transactions_are_not_read_by_those_who_want_committed_data(t
     partition = await serving.topic("t")
     assert partition is not None
     await filled(serving, 1)
-    await serving.ask(produce(("t", 0, transactional(0)), transactional_id="a"), 12)
+    partition.append(memoryview(transactional(0)))
     await filled(serving, 1)
     one = only(await fetched(serving, wanted("t")))
     assert (one.high_watermark, one.last_stable_offset, one.aborted_transactions) == (6, 2, None)

@@ -7,6 +7,7 @@ import pytest
 from broker.serving import BROKER_ID, Serving, in_loop
 from quorate.broker.groups import OFFSETS_TOPIC, Groups
 from quorate.broker.handlers.find_coordinator import FindCoordinatorHandler
+from quorate.broker.handlers.producer_ids import NO_TRANSACTIONS
 from quorate.coordinator.group_places import java_hash
 from quorate.metadata import records as r
 from quorate.protocol.api.groups import FindCoordinatorRequest, FindCoordinatorResponse
@@ -109,8 +110,12 @@ async def test_nobody_coordinates_while_nobody_leads(serving):
 
 
 @in_loop
-async def test_nobody_coordinates_transactions(serving):
-    assert codes(await ask(serving, 4, TRANSACTION, "t"), 4) == [LATER]
+async def test_nobody_coordinates_transactions_and_nobody_is_told_to_ask_again(serving):
+    for version in range(1, 7):
+        found = await ask(serving, version, TRANSACTION, "t")
+        assert codes(found, version) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+        (told,) = found.coordinators if version >= 4 else [found]
+        assert told.error_message == NO_TRANSACTIONS
 
 
 @in_loop
@@ -126,3 +131,4 @@ async def test_only_those_who_may_describe_something_look_for_its_coordinator(se
     assert codes(await ask(serving, 4, GROUP, "orders"), 4) == [ErrorCode.GROUP_AUTHORIZATION_FAILED]
     found = await ask(serving, 4, TRANSACTION, "t")
     assert codes(found, 4) == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+    assert found.coordinators[0].error_message == "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"

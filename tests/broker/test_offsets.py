@@ -56,7 +56,7 @@ async def code_of(serving: Serving, timestamp: int, version: int = NEWEST, **abo
 
 async def append(serving: Serving, *timestamps: int, **about: Any) -> None:
     data = a_batch(timestamps=[START_MS + one for one in timestamps], **about)
-    response = await serving.ask(produce(("t", 0, data), transactional_id="x"), 12)
+    response = await serving.ask(produce(("t", 0, data)), 12)
     assert response.responses[0].partition_responses[0].error_code == 0
 
 
@@ -149,7 +149,8 @@ async def test_how_far_one_may_see(tmp_path: Path):
     await serving.topic("t", replicas=(1, 2))
     await append(serving, 0)
     about = {"producer_id": 1, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True}
-    await append(serving, 10, **about)
+    partition = serving.partition("t")
+    partition.append(memoryview(a_batch(timestamps=[START_MS + 10], **about)))
     await append(serving, 20)
     assert await offset_of(serving, LATEST) == (0, -1, 0)
     serving.begin(fetch(wanted("t", 0, 2), version=12, replica_id=2), 12)
@@ -161,7 +162,6 @@ async def test_how_far_one_may_see(tmp_path: Path):
     assert await offset_of(serving, START_MS + 10, isolation_level=1) == (-1, -1, -1)
     assert await offset_of(serving, START_MS + 20) == (-1, -1, -1)
     assert await offset_of(serving, START_MS + 20, replica_id=2) == (2, START_MS + 20, 0)
-    partition = serving.partition("t")
     marker = build_control(
         [(ControlType.COMMIT, bytes(6))],
         timestamp=0,

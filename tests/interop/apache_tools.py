@@ -40,6 +40,7 @@ CLASSES = {
     "reassign": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "reassign_partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
     "topics": "org.apache.kafka.tools.TopicCommand",
+    "transactions": "org.apache.kafka.tools.TransactionsCommand",
     "verifiable_consumer": "org.apache.kafka.tools.VerifiableConsumer",
 }
 

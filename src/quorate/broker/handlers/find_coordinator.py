@@ -1,8 +1,9 @@
 """FindCoordinator: who coordinates a group or a transactional id.
 
 The coordinator of a group is whoever leads the partition of `__consumer_offsets` that its name belongs to. A
-topic that does not exist yet is made, and whoever asks is told to ask again. Nobody coordinates transactions
-and shares as yet.
+topic that does not exist yet is made, and whoever asks is told to ask again. Nobody coordinates shares and
+transactions as yet. Who asks about a transaction is refused for good: after an error that fits better some
+clients try again until their own time is up.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from quorate.broker.groups import OFFSETS_TOPIC, Groups
+from quorate.broker.handlers.producer_ids import NO_TRANSACTIONS
 from quorate.broker.handlers.topic_creation import TopicCreation
 from quorate.broker.listeners import address_of
 from quorate.broker.serving import Broker, Operation, ResourceKind
@@ -30,6 +32,11 @@ class _Found(NamedTuple):
     node_id: int = -1
     host: str = ""
     port: int = -1
+    reason: str | None = None
+
+    @property
+    def message(self) -> str:
+        return self.reason or self.error.name
 
 
 class FindCoordinatorHandler:
@@ -50,7 +57,7 @@ class FindCoordinatorHandler:
             [one] = found
             return FindCoordinatorResponse(
                 error_code=one.error,
-                error_message=one.error.name,
+                error_message=one.message,
                 node_id=one.node_id,
                 host=one.host,
                 port=one.port,
@@ -63,7 +70,7 @@ class FindCoordinatorHandler:
                     host=one.host,
                     port=one.port,
                     error_code=one.error,
-                    error_message=None if one.error is ErrorCode.NONE else one.error.name,
+                    error_message=None if one.error is ErrorCode.NONE else one.message,
                 )
                 for key, one in zip(keys, found, strict=True)
             ]
@@ -72,9 +79,9 @@ class FindCoordinatorHandler:
     def _find(self, context: RequestContext, version: int, kind: int, key: str) -> _Found:
         authorize = self._broker.authorize
         if kind == _TRANSACTION:
-            if not authorize(context, Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key):
-                return _Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
-            return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+            is_allowed = authorize(context, Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key)
+            reason = NO_TRANSACTIONS if is_allowed else None
+            return _Found(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason=reason)
         if kind == _GROUP:
             if not authorize(context, Operation.DESCRIBE, ResourceKind.GROUP, key):
                 return _Found(ErrorCode.GROUP_AUTHORIZATION_FAILED)

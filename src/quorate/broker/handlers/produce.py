@@ -16,6 +16,7 @@ from typing import Any, Final, cast
 
 from quorate.broker.admission import RefusedRecordsError, check_form
 from quorate.broker.handlers.produce_plain import PlainForms, PlainProduce
+from quorate.broker.handlers.producer_ids import NO_TRANSACTIONS
 from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS
 from quorate.broker.handlers.whereabouts import Leaders, replica_by_id, replica_named
 from quorate.broker.partition import Appended, Partition
@@ -203,29 +204,11 @@ class ProduceHandler:
             found.append(_Topic(name, topic_id, batches, is_writable=is_writable))
         return found
 
-    def _refusal(
-        self, context: RequestContext, transactional_id: str | None, topics: list[_Topic]
-    ) -> ApiError | None:
-        """Why nothing of the request is taken, if a transaction is in it that is not the asker's."""
-        for topic in topics:
-            for batch in topic.batches:
-                if batch.is_transactional:
-                    return self._foreign_transaction(context, transactional_id)
-        return None
-
-    def _foreign_transaction(self, context: RequestContext, transactional_id: str | None) -> ApiError | None:
-        if transactional_id is not None and self._broker.authorize(
-            context, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id
-        ):
-            return None
-        reason = "transactional records of a producer without a transactional id that it may use"
-        return ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, reason)
-
     def _admissible(
         self, context: RequestContext, request: ProduceRequest, topics: list[_Topic]
     ) -> list[Batch]:
         """The batches that may be appended, as far as one can tell without a look at their records."""
-        refusal = self._refusal(context, request.transactional_id, topics)
+        refusal = _refusal(topics)
         found = []
         for topic in topics:
             for batch in topic.batches:
@@ -350,6 +333,13 @@ class ProduceHandler:
             throttle_time_ms=self._charge(context, request),
             node_endpoints=[] if leaders is None else leaders.endpoints(ProduceResponse.NodeEndpoint),
         )
+
+
+def _refusal(topics: list[_Topic]) -> ApiError | None:
+    """Why nothing of the request is taken, if there is a transaction in it."""
+    if any(batch.is_transactional for topic in topics for batch in topic.batches):
+        return ApiError(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, NO_TRANSACTIONS)
+    return None
 
 
 def _only(request: ProduceRequest, version: int, topic: str, batch: Batch) -> _Topic:

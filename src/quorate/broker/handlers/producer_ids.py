@@ -2,6 +2,7 @@
 
 Ids come from the controller in blocks. The next block is asked for when most of the present one is used, so
 that producers do not wait for it. While there is none they wait a moment, and are then told to come again.
+With a transactional id there is none to be had, and the error is one that no client tries again after.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.transactions import InitProducerIdRequest, InitProducerIdResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["InitProducerIdHandler", "ProducerIds"]
+__all__ = ["NO_TRANSACTIONS", "InitProducerIdHandler", "ProducerIds"]
+
+NO_TRANSACTIONS: Final = "there are no transactions here yet: produce without a transactional id"
 
 PREFETCH_AT: Final = 0.9  # of a block
 RETRY_MS: Final = 50
@@ -99,14 +102,11 @@ class InitProducerIdHandler:
                 context, Operation.IDEMPOTENT_WRITE, ResourceKind.CLUSTER, "kafka-cluster"
             ) and not authorize(context, Operation.WRITE, ResourceKind.TOPIC, "*"):
                 return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
-        elif not authorize(context, Operation.WRITE, ResourceKind.TRANSACTIONAL_ID, transactional_id):
+        elif transactional_id:  # an empty one is no name
             return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         if (request.producer_id == _NO_ID) != (request.producer_epoch == _NO_EPOCH):
             return ErrorCode.INVALID_REQUEST
-        if transactional_id is not None:
-            # An empty one is no name; of any other, no coordinator has been found.
-            return ErrorCode.COORDINATOR_NOT_AVAILABLE if transactional_id else ErrorCode.INVALID_REQUEST
-        return None
+        return None if transactional_id is None else ErrorCode.INVALID_REQUEST
 
     async def _wait(self, asking: asyncio.Task[None]) -> Answer:
         await asyncio.wait([asking], timeout=WAIT_MS_MAX / 1000)
