@@ -12,7 +12,6 @@ from quorate.controller import config_documentation
 from quorate.controller.config_definitions import (
     CLIENT_METRICS_CONFIGS,
     GROUP_CONFIGS,
-    INTERNAL,
     TOPIC_CONFIGS,
 )
 from quorate.controller.config_of_brokers import BROKER_KEYS, BrokerKey, Change
@@ -38,7 +37,7 @@ _TOPICS_DEFAULTS = frozenset(one for definition in TOPIC_CONFIGS.values() for on
 
 def tables() -> str:
     """Everything after the mark."""
-    topics = {name: one for name, one in TOPIC_CONFIGS.items() if name not in INTERNAL}
+    topics = {name: one for name, one in TOPIC_CONFIGS.items() if not name.startswith("internal.")}
     parts = [
         ("Of a node", "changes", (_of_node(name, key) for name, key in BROKER_KEYS.items())),
         ("Of a topic", "the node's key", (_of_topic(name, one) for name, one in topics.items())),

@@ -15,6 +15,7 @@ from quorate.protocol import batch as batches
 from quorate.protocol.batch import ControlType, TimestampType
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.inflated import Inflated
 
 CONFIG = topic_config(ClusterImage(), "t", 1, {})
 NOW = START_MS
@@ -26,7 +27,7 @@ def config(**changes: Any) -> TopicConfig:
 
 def refusal(data: bytearray, topic: TopicConfig = CONFIG) -> ApiError:
     with pytest.raises(ApiError) as caught:
-        admit(memoryview(data), topic, NOW)
+        admit(memoryview(data), topic, NOW, Inflated())
     return caught.value
 
 
@@ -89,7 +90,7 @@ def test_zstd_is_taken_by_versions_that_know_it():
 def test_a_good_batch_stays_what_it_is(codec: Codec, count: int):
     data = a_batch(count, codec=codec)
     before = bytes(data)
-    buffer, header = admit(memoryview(data), CONFIG, NOW + 1000)
+    buffer, header = admit(memoryview(data), CONFIG, NOW + 1000, Inflated())
     assert bytes(buffer) == before
     assert header == batches.read_header(data)
 
@@ -118,7 +119,7 @@ def test_records_that_do_not_match_their_header():
 def test_a_batch_that_is_too_large():
     data = a_batch(10)
     size = len(data)
-    admit(memoryview(data), config(max_message_bytes=size), NOW)
+    admit(memoryview(data), config(max_message_bytes=size), NOW, Inflated())
     error = refusal(a_batch(10), config(max_message_bytes=size - 1))
     assert error.code is ErrorCode.MESSAGE_TOO_LARGE
     assert str(size) in error.message
@@ -133,7 +134,7 @@ def test_a_compacted_topic_wants_keys(count: int):
     assert isinstance(error, RefusedRecordsError)
     assert error.code is ErrorCode.INVALID_RECORD
     assert [index for index, _ in error.records] == list(range(count))
-    admit(memoryview(a_batch(count)), config(is_compacted=True), NOW)
+    admit(memoryview(a_batch(count)), config(is_compacted=True), NOW, Inflated())
 
 
 @pytest.mark.parametrize(
@@ -150,7 +151,7 @@ def test_times_must_be_near(timestamps: list[int], wrong: list[int]):
     near = config(timestamp_before_max_ms=1000, timestamp_after_max_ms=500)
     data = a_batch(timestamps=timestamps)
     if not wrong:
-        admit(memoryview(data), near, NOW)
+        admit(memoryview(data), near, NOW, Inflated())
         return
     error = refusal(data, near)
     assert isinstance(error, RefusedRecordsError)
@@ -160,7 +161,7 @@ def test_times_must_be_near(timestamps: list[int], wrong: list[int]):
 
 def test_by_default_the_future_is_an_hour_and_the_past_has_no_end():
     hour_ms = 3_600_000
-    admit(memoryview(a_batch(timestamps=[1, NOW + hour_ms])), CONFIG, NOW)
+    admit(memoryview(a_batch(timestamps=[1, NOW + hour_ms])), CONFIG, NOW, Inflated())
     assert refusal(a_batch(timestamps=[NOW + hour_ms + 1])).code is ErrorCode.INVALID_TIMESTAMP
 
 
@@ -178,14 +179,14 @@ def test_many_wrong_records_are_not_all_listed():
 def test_the_largest_time_is_that_of_the_records():
     data = a_batch(timestamps=[NOW, NOW + 5, NOW + 2])
     batches.set_create_time(data, 0, NOW + 77)
-    buffer, header = admit(memoryview(data), CONFIG, NOW)
+    buffer, header = admit(memoryview(data), CONFIG, NOW, Inflated())
     assert header.max_timestamp == NOW + 5
     assert batches.validate(buffer) == header
 
 
 def test_the_time_of_the_append():
     data = a_batch(3)
-    buffer, header = admit(memoryview(data), config(has_append_time=True), NOW + 123)
+    buffer, header = admit(memoryview(data), config(has_append_time=True), NOW + 123, Inflated())
     assert header.timestamp_type is TimestampType.LOG_APPEND_TIME
     assert header.max_timestamp == NOW + 123
     assert batches.validate(buffer) == header
@@ -196,7 +197,7 @@ def test_a_client_may_not_claim_the_time_of_the_append():
     batches.set_append_time(data, 0, NOW + 1)
     assert refusal(bytearray(data), config(has_append_time=True)).code is ErrorCode.INVALID_TIMESTAMP
     # where the time is the producer's, the claim counts for nothing
-    buffer, header = admit(memoryview(bytearray(data)), CONFIG, NOW)
+    buffer, header = admit(memoryview(bytearray(data)), CONFIG, NOW, Inflated())
     assert header.timestamp_type is TimestampType.CREATE_TIME
     assert header.max_timestamp == NOW - 3
     assert batches.validate(buffer) == header
@@ -213,7 +214,7 @@ def test_a_topic_may_want_another_compression(name: str):
     codec = Codec.GZIP if name != "gzip" else Codec.LZ4
     data = a_batch(20, codec=codec, **about)
     expected = batches.records(data, batches.read_header(data))
-    buffer, header = admit(memoryview(data), config(compression_type=name), NOW)
+    buffer, header = admit(memoryview(data), config(compression_type=name), NOW, Inflated())
     assert batches.validate_produced(buffer) == header
     assert batches.records(buffer, header) == expected
     assert header.codec is {"uncompressed": Codec.NONE}.get(name) or header.codec.name.lower() == name
@@ -224,7 +225,7 @@ def test_a_topic_may_want_another_compression(name: str):
 def test_the_same_compression_is_kept():
     data = a_batch(20, codec=Codec.LZ4)
     before = bytes(data)
-    buffer, _ = admit(memoryview(data), config(compression_type="lz4"), NOW)
+    buffer, _ = admit(memoryview(data), config(compression_type="lz4"), NOW, Inflated())
     assert bytes(buffer) == before
 
 
@@ -242,10 +243,10 @@ def test_headers_alone_are_enough_where_nothing_else_was_promised():
     data[batches.HEADER_BYTES] ^= 2
     data = sealed(data)
     before = bytes(data)
-    buffer, header = admit_by_header(memoryview(data), CONFIG, NOW)
+    buffer, header = admit_by_header(memoryview(data), CONFIG, NOW, Inflated())
     assert bytes(buffer) == before
     assert header.record_count == 3
-    _, header = admit_by_header(memoryview(a_batch()), config(has_append_time=True), NOW + 4)
+    _, header = admit_by_header(memoryview(a_batch()), config(has_append_time=True), NOW + 4, Inflated())
     assert header.max_timestamp == NOW + 4
 
 
@@ -260,5 +261,5 @@ def test_headers_alone_are_enough_where_nothing_else_was_promised():
 )
 def test_what_headers_and_promises_refuse(data: bytearray, topic: TopicConfig, code: ErrorCode):
     with pytest.raises(ApiError) as caught:
-        admit_by_header(memoryview(data), topic, NOW)
+        admit_by_header(memoryview(data), topic, NOW, Inflated())
     assert caught.value.code is code

@@ -13,7 +13,12 @@ from quorate.broker.handlers.describe import Describing
 from quorate.broker.handlers.forwarding import Forwarding
 from quorate.broker.handlers.security import Security
 from quorate.broker.serving import Operation, ResourceKind
-from quorate.controller.config_definitions import BROKER_CONFIGS, CLUSTER_CONFIGS, TOPIC_CONFIGS
+from quorate.controller.config_definitions import (
+    BROKER_CONFIGS,
+    CLUSTER_CONFIGS,
+    INTERNAL,
+    TOPIC_CONFIGS,
+)
 from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.controller.config_static import STATIC_CONFIGS
 from quorate.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
@@ -175,13 +180,20 @@ def test_secrets_are_not_told(known, key):
 
 def test_a_broker_has_all_that_it_knows_and_all_that_is_set(known):
     names = {one.name for one in known.describe(BROKER, "1").configs}
-    assert names == {*STATIC_CONFIGS, *CLUSTER_CONFIGS, *BROKER_CONFIGS, *FILE}
+    assert names == {*STATIC_CONFIGS, *CLUSTER_CONFIGS, *BROKER_CONFIGS, *FILE} - INTERNAL
+
+
+def test_what_is_internal_is_shown_where_it_is_set(known):
+    key = "max.decompressed.message.bytes"
+    assert key in INTERNAL
+    known.set(BROKER, "1", key, "512")
+    assert known.entry(BROKER, "1", key).value == "512"
 
 
 def test_what_is_read_only_is_what_takes_a_restart(known):
     entries = known.describe(BROKER, "1").configs
     dynamic = {one.name for one in entries if not one.read_only}
-    assert dynamic == {name for name, key in BROKER_KEYS.items() if key.is_dynamic}
+    assert dynamic == {name for name, key in BROKER_KEYS.items() if key.is_dynamic} - INTERNAL
     assert {"log.retention.ms", "message.max.bytes", "min.insync.replicas", "max.connections"} <= dynamic
     assert dynamic.isdisjoint({"listeners", "node.id", "log.dirs", "num.partitions", "somebody.elses.key"})
 

@@ -18,13 +18,16 @@ from numpy.typing import NDArray
 from quorate.broker.topic_config import TopicConfig
 from quorate.protocol import batch as batches
 from quorate.protocol.batch import NO_TIMESTAMP, BatchHeader, TimestampType
-from quorate.protocol.compression import Codec
+from quorate.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.inflated import Inflated
 from quorate.protocol.record_scan import RecordScan, scan_records
 
 __all__ = ["Admit", "RefusedRecordsError", "admit", "admit_by_header", "check_form"]
 
 ZSTD_SINCE: Final = 7  # of Produce
+INFLATED_BYTES_MIN: Final = 8 << 20  # that every compressed batch may inflate to...
+INFLATED_RATIO_MIN: Final = 64  # ...and by how much
 RECORD_ERRORS_MAX: Final = 100  # that an answer lists; the others are as bad
 
 _FORM: Final = Struct(">8xi4xb4xh")  # length, magic, attributes
@@ -44,7 +47,7 @@ _CODECS: Final = {
 }
 
 Admitted = tuple[memoryview | bytearray, BatchHeader]
-Admit = Callable[[memoryview, TopicConfig, int], Admitted]
+Admit = Callable[[memoryview, TopicConfig, int, Inflated], Admitted]
 
 
 class RefusedRecordsError(ApiError):
@@ -69,13 +72,28 @@ def check_form(data: memoryview, api_version: int) -> bool:
     return bool(attributes & _TRANSACTIONAL)
 
 
-def admit(data: memoryview, config: TopicConfig, wall_ms: int) -> Admitted:
-    """The batch as it is to be appended, and its header; an `ApiError` if it is not to be appended."""
+def admit(data: memoryview, config: TopicConfig, wall_ms: int, inflated: Inflated) -> Admitted:
+    """The batch as it is to be appended, and its header; an `ApiError` if it is not to be appended.
+    `inflated` counts what the compressed batches of its request come to."""
+    try:
+        return _admitted(data, config, wall_ms, inflated)
+    except ApiError as refusal:
+        # It is kept until all of the request is answered. Its traceback would keep what was inflated.
+        refusal.__context__ = None
+        raise refusal.with_traceback(None) from None
+
+
+def _admitted(data: memoryview, config: TopicConfig, wall_ms: int, inflated: Inflated) -> Admitted:
     header = _validated(data, config)
     header = _with_own_times(data, header, config)
-    scan = scan_records(data, header)
+    record_bytes_max = config.max_decompressed_message_bytes
+    limit_bytes = DECOMPRESSED_BYTES_MAX
+    if header.codec is not Codec.NONE:
+        least_bytes = max(INFLATED_BYTES_MIN, INFLATED_RATIO_MIN * len(data), record_bytes_max)
+        limit_bytes = min(least_bytes, DECOMPRESSED_BYTES_MAX)
+    scan = scan_records(data, header, limit_bytes, record_bytes_max=record_bytes_max, inflated=inflated)
     _check_records(scan, config, wall_ms)
-    buffer, header = _compressed(data, header, config)
+    buffer, header = _compressed(data, header, config, limit_bytes, inflated)
     max_timestamp = scan.max_timestamp
     if config.has_append_time:
         batches.set_append_time(buffer, 0, wall_ms)
@@ -86,10 +104,10 @@ def admit(data: memoryview, config: TopicConfig, wall_ms: int) -> Admitted:
     return buffer, batches.read_header(buffer)
 
 
-def admit_by_header(data: memoryview, config: TopicConfig, wall_ms: int) -> Admitted:
+def admit_by_header(data: memoryview, config: TopicConfig, wall_ms: int, inflated: Inflated) -> Admitted:
     """The same without a look at the records, where nothing that was promised depends on them."""
     if config.is_compacted or config.compression_type != "producer":
-        return admit(data, config, wall_ms)
+        return admit(data, config, wall_ms, inflated)
     header = _validated(data, config)
     header = _with_own_times(data, header, config)
     if config.has_append_time:
@@ -147,19 +165,15 @@ def _far_from(timestamp: int, wall_ms: int) -> str:
     return f"a timestamp of {timestamp}, which is too far from {wall_ms}"
 
 
-def _compressed(data: memoryview, header: BatchHeader, config: TopicConfig) -> Admitted:
+def _compressed(
+    data: memoryview, header: BatchHeader, config: TopicConfig, limit_bytes: int, inflated: Inflated
+) -> Admitted:
     """The batch in the compression that the topic wants, which is usually the one that it has."""
     wanted = _CODECS.get(config.compression_type)
     if wanted is None or wanted is header.codec:
         return data, header
-    buffer = batches.build(
-        batches.records(data, header),
-        codec=wanted,
-        producer_id=header.producer_id,
-        producer_epoch=header.producer_epoch,
-        base_sequence=header.base_sequence,
-        is_transactional=header.is_transactional,
-    )
+    inflated.begin(header.record_count)  # to compress takes longer than to inflate
+    buffer = batches.recompressed(data, header, wanted, limit_bytes)
     if len(buffer) > config.max_message_bytes:
         raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, f"{len(buffer)} bytes after compression")
     return buffer, batches.read_header(buffer)

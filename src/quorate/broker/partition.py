@@ -29,6 +29,7 @@ from quorate.controller.proposals import TopicPartition
 from quorate.metadata.partitions import Partition as PartitionState
 from quorate.protocol.batch import HEADER_BYTES, read_header
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.inflated import Inflated
 from quorate.storage.errors import StorageError
 from quorate.storage.partition_log import Appended, PartitionLog, Produced
 from quorate.values import dataclass
@@ -250,17 +251,20 @@ class Partition:
             reason = f"{self.key} has {len(leading.isr)} replicas in sync and needs {self.min_isr}"
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, reason)
 
-    def append(self, data: memoryview) -> Appended:
-        """Appends the one batch that a producer sent (see `admission.check_form`, and `check_append`)."""
+    def append(self, data: memoryview, inflated: Inflated | None = None) -> Appended:
+        """Appends the one batch that a producer sent (see `admission.check_form`, and `check_append`).
+        `inflated` counts for all batches of its request."""
         leading, wall_ms = self.leadership(), self._around.wall_ms()
         admit = self._around.admit
-        buffer, header = admit(data, self.config, wall_ms)
+        buffer, header = admit(data, self.config, wall_ms, inflated or Inflated())
         found = self.log.append_produced(buffer, header, leading.leader_epoch, wall_ms)
         if not found.is_duplicate and not self._advance(leading):
             self._wake()  # followers want it before it is committed
         return found
 
-    def append_many(self, sent: Sequence[memoryview]) -> list[Appended | ApiError | StorageError]:
+    def append_many(
+        self, sent: Sequence[memoryview], inflated: Inflated
+    ) -> list[Appended | ApiError | StorageError]:
         """What `append` does for several batches, in one write. What became of each, in order."""
         leading, wall_ms = self.leadership(), self._around.wall_ms()
         admit, config = self._around.admit, self.config
@@ -268,7 +272,7 @@ class Partition:
         admitted = []
         for data in sent:
             try:
-                admitted.append(Produced(*admit(data, config, wall_ms)))
+                admitted.append(Produced(*admit(data, config, wall_ms, inflated)))
                 outcomes.append(None)
             except ApiError as refusal:
                 outcomes.append(refusal)

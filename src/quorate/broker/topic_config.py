@@ -19,6 +19,7 @@ class TopicConfig:
 
     log: LogConfig
     max_message_bytes: int
+    max_decompressed_message_bytes: int  # a record of a compressed batch
     compression_type: str
     has_append_time: bool
     timestamp_before_max_ms: int
@@ -68,6 +69,7 @@ def topic_config(image: ClusterImage, topic: str, broker_id: int, file: Mapping[
             is_compacted=is_compacted,
         ),
         max_message_bytes=int(value("max.message.bytes")),
+        max_decompressed_message_bytes=int(value("max.decompressed.message.bytes")),
         compression_type=value("compression.type"),
         has_append_time=value("message.timestamp.type") == "LogAppendTime",
         timestamp_before_max_ms=int(value("message.timestamp.before.max.ms")),

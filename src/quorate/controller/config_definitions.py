@@ -113,6 +113,7 @@ TOPIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "local.retention.bytes": _long("-2", at_least(-2), "log.local.retention.bytes"),
     "local.retention.ms": _long("-2", at_least(-2), "log.local.retention.ms"),
     "max.compaction.lag.ms": _long(_LONG_MAX, at_least(1), "log.cleaner.max.compaction.lag.ms"),
+    "max.decompressed.message.bytes": _int("8388608", at_least(0), "max.decompressed.message.bytes"),
     "max.message.bytes": _int("1048588", at_least(0), "message.max.bytes"),
     "message.timestamp.after.max.ms": _long("3600000", at_least(0), "log.message.timestamp.after.max.ms"),
     "message.timestamp.before.max.ms": _long(_LONG_MAX, at_least(0), "log.message.timestamp.before.max.ms"),
@@ -179,6 +180,7 @@ CLUSTER_CONFIGS: Final[Mapping[str, Definition]] = {
     "max.connections": _int(_INT_MAX, at_least(0)),
     "max.connections.per.ip": _int(_INT_MAX, at_least(0)),
     "max.connections.per.ip.overrides": _string(""),
+    "max.decompressed.message.bytes": _int("8388608", at_least(0)),
     "message.max.bytes": _int("1048588", at_least(0)),
     "metric.reporters": _list("org.apache.kafka.common.metrics.JmxReporter"),
     "min.insync.replicas": _int("1", at_least(1)),
@@ -272,8 +274,8 @@ CLIENT_METRICS_CONFIGS: Final[Mapping[str, Definition]] = {
 }
 # fmt: on
 
-# Topics that have them do not show them.
-INTERNAL: Final = frozenset({"internal.segment.bytes"})
+# Shown only where they are set: the first is for tests, and Apache has the other since 4.4.
+INTERNAL: Final = frozenset({"internal.segment.bytes", "max.decompressed.message.bytes"})
 
 # A broker's keys that are not in milliseconds, although the topic's key is.
 UNITS_MS: Final[Mapping[str, int]] = {

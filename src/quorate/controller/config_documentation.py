@@ -28,6 +28,7 @@ TOPICS: Final[Mapping[str, str]] = {
     "local.retention.bytes": "How much stays on the broker of what is stored remotely.",
     "local.retention.ms": "How long what is stored remotely stays on the broker as well.",
     "max.compaction.lag.ms": "After how long a record of a compacted topic is looked at by all means.",
+    "max.decompressed.message.bytes": "The largest record that is taken in a compressed batch.",
     "max.message.bytes": "The largest record batch that is taken, after compression.",
     "message.timestamp.after.max.ms": "How far in the future the timestamp of a record may be.",
     "message.timestamp.before.max.ms": "How far in the past the timestamp of a record may be.",

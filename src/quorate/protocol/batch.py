@@ -47,6 +47,7 @@ __all__ = [
     "build_encoded",
     "control_type",
     "read_header",
+    "recompressed",
     "record_bytes",
     "records",
     "set_append_time",
@@ -80,6 +81,7 @@ _DELETE_HORIZON: Final = 0x40
 _HEADER: Final = Struct(">qiibIhiqqqhii")
 _LENGTH_AND_MAGIC: Final = Struct(">8xi4xb")
 _BASE_OFFSET: Final = Struct(">q")
+_LENGTH: Final = Struct(">i")
 _LEADER_EPOCH: Final = Struct(">i")
 _PLACE: Final = Struct(">qiibI")  # all that stands before what the checksum is of
 _CRC_AND_ATTRIBUTES: Final = Struct(">Ih")
@@ -341,6 +343,25 @@ def record_bytes(buffer: Buffer, header: BatchHeader, limit_bytes: int = DECOMPR
             f"batch at offset {header.base_offset}: {header.record_count} records in {len(data)} bytes"
         )
     return data
+
+
+def recompressed(
+    buffer: Buffer, header: BatchHeader, codec: Codec, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+) -> bytearray:
+    """A batch in another compression; its records stay the bytes that they are.
+
+    >>> batch = build([Record(0, 7, None, b"value")], codec=Codec.GZIP)
+    >>> recompressed(batch, read_header(batch), Codec.NONE) == build([Record(0, 7, None, b"value")])
+    True
+    """
+    body = compress(codec, record_bytes(buffer, header, limit_bytes))
+    out = bytearray(memoryview(buffer)[header.position : header.position + HEADER_BYTES])
+    _LENGTH.pack_into(out, 8, _LENGTH_MIN + len(body))
+    out += body
+    attributes = header.attributes & ~_CODEC_MASK | codec
+    _CRC_AND_ATTRIBUTES.pack_into(out, 17, 0, attributes)
+    _CRC_AND_ATTRIBUTES.pack_into(out, 17, crc32c(memoryview(out)[_CHECKED_FROM:]), attributes)
+    return out
 
 
 def build(

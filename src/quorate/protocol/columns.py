@@ -16,7 +16,7 @@ This module imports numpy. Nodes listen before they have done that, which is why
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
@@ -38,7 +38,16 @@ from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError, read_uvarint
 from quorate.values import dataclass
 
-__all__ = ["ArrowSlots", "RecordColumns", "decode_bodies", "read_columns", "read_validated", "why_malformed"]
+__all__ = [
+    "ArrowSlots",
+    "CountHeaders",
+    "RecordColumns",
+    "decode_bodies",
+    "decode_in_parts",
+    "read_columns",
+    "read_validated",
+    "why_malformed",
+]
 
 Int64s: TypeAlias = NDArray[np.int64]
 Int32s: TypeAlias = NDArray[np.int32]
@@ -48,6 +57,15 @@ _Cursors: TypeAlias = NDArray[np.intp]
 
 # Positions are int32, as Arrow's offsets are.
 DATA_BYTES_MAX: Final = (1 << 31) - 1
+
+# Columns take up to 150 bytes for a record, which itself may have seven: for so many, a few megabytes.
+PART_RECORDS: Final = 32 << 10
+
+# What is wrong is looked for with an object for each record and header: only in batches that are no larger.
+_EXPLAINED_BYTES_MAX: Final = 256 << 10
+
+# Is told how many headers are to be looked at, one after the other; it may raise.
+CountHeaders: TypeAlias = Callable[[int], None]
 
 
 class ArrowSlots(NamedTuple):
@@ -174,7 +192,7 @@ def read_validated(
     data, bodies = _lay_out(buffer, headers, limit_bytes)
     columns = decode_bodies(data, bodies, headers)
     if columns is None:
-        raise why_malformed(buffer, headers, limit_bytes)
+        raise why_malformed(buffer, headers, limit_bytes, [end - start for start, end in bodies])
     return columns
 
 
@@ -197,34 +215,76 @@ def _lay_out(buffer: Buffer, headers: Sequence[BatchHeader], limit_bytes: int) -
     return parts[0] if len(parts) == 1 else b"".join(parts), bodies
 
 
-def decode_bodies(data: Buffer, bodies: _Bodies, headers: Sequence[BatchHeader]) -> RecordColumns | None:
+def decode_bodies(
+    data: Buffer,
+    bodies: _Bodies,
+    headers: Sequence[BatchHeader],
+    count_headers: CountHeaders = lambda _: None,
+) -> RecordColumns | None:
     """The columns, or None if anything at all is wrong."""
-    counts = np.array([header.record_count for header in headers], np.int64)
-    filled = np.flatnonzero(counts)
-    lasts = counts.cumsum()[filled] - 1
-    body_ends = np.array([end for _, end in bodies], np.intp)
     found: list[int] = []
     try:
         for (start, end), header in zip(bodies, headers, strict=True):
-            _find_starts(data, start, end, header.record_count, found)
-        starts = np.array(found, np.intp)
-        ends = np.empty_like(starts)
-        ends[:-1] = starts[1:]
-        ends[lasts] = body_ends[filled]
+            if _find_starts(data, start, header.record_count, found) != end:
+                return None
+    except (MalformedError, IndexError):
+        return None
+    return _decode(data, found, [end for _, end in bodies], headers, count_headers)
+
+
+def decode_in_parts(
+    data: Buffer, header: BatchHeader, count_headers: CountHeaders = lambda _: None
+) -> Iterator[RecordColumns]:
+    """The records of one batch, so many at a time that their columns take little memory, however many there
+    are. Raises `MalformedError` where `decode_bodies` returns None."""
+    position, left, last_offset = 0, header.record_count, header.base_offset - 1
+    while left:
+        count = min(left, PART_RECORDS)
+        found: list[int] = []
+        try:
+            position = _find_starts(data, position, count, found)
+        except IndexError:
+            raise MalformedError from None
+        part = _decode(data, found, [position], [header._replace(record_count=count)], count_headers)
+        if part is None or position > len(data) or part.offset[0] <= last_offset:
+            raise MalformedError
+        last_offset = int(part.offset[-1])
+        left -= count
+        yield part
+    if position != len(data):
+        raise MalformedError
+
+
+def _decode(
+    data: Buffer,
+    found: list[int],
+    body_ends: list[int],
+    headers: Sequence[BatchHeader],
+    count_headers: CountHeaders,
+) -> RecordColumns | None:
+    """The columns of records that begin where it was found, those of each batch up to its end."""
+    counts = np.array([header.record_count for header in headers], np.int64)
+    filled = np.flatnonzero(counts)
+    lasts = counts.cumsum()[filled] - 1
+    starts = np.array(found, np.intp)
+    ends = np.empty_like(starts)
+    ends[:-1] = starts[1:]
+    ends[lasts] = np.array(body_ends, np.intp)[filled]
+    try:
         fields = _read_fields(np.frombuffer(data, np.uint8), starts)
     except (MalformedError, IndexError):
         return None
     batch_index = np.repeat(np.arange(len(headers)), counts)
     offset = _offsets(fields.offset_delta, headers, batch_index, lasts)
     timestamp = _timestamps(fields.timestamp_delta, headers, batch_index)
-    if offset is None or timestamp is None or not _headers_fit(data, fields, ends):
+    if offset is None or timestamp is None or not _headers_fit(data, fields, ends, count_headers):
         return None
     is_null = fields.key_is_null, fields.value_is_null
     return RecordColumns(data, headers, batch_index, offset, timestamp, fields.bounds, ends, *is_null)
 
 
-def _find_starts(data: Buffer, position: int, end: int, count: int, found: list[int]) -> None:
-    """Appends where each of `count` records starts, the last of which must end at `end`.
+def _find_starts(data: Buffer, position: int, count: int, found: list[int]) -> int:
+    """Appends where each of `count` records starts; returns where the last of them ends.
 
     The lengths are read as if they were positive: doubled, and in one or two bytes unless the record is
     large. `_read_fields` sees to it that they are.
@@ -244,8 +304,7 @@ def _find_starts(data: Buffer, position: int, end: int, count: int, found: list[
         else:
             doubled, position = read_uvarint(data, position)
             position += doubled >> 1
-    if position != end:
-        raise MalformedError
+    return position
 
 
 class _Fields(NamedTuple):
@@ -313,10 +372,13 @@ def _varints(raw: _Bytes, cursor: _Cursors, *, bits: int) -> tuple[Int64s, _Curs
     return value, cursor
 
 
-def _headers_fit(data: Buffer, fields: _Fields, ends: _Cursors) -> bool:
+def _headers_fit(data: Buffer, fields: _Fields, ends: _Cursors, count_headers: CountHeaders) -> bool:
     """Whether each record ends where its headers do."""
     if not fields.header_count.any():
         return np.array_equal(fields.headers, ends)
+    if (fields.header_count > ends - fields.headers).any():
+        return False  # not even a byte for each
+    count_headers(int(fields.header_count.sum()))
     return all(
         skip_headers(data, position, end, count)
         for position, end, count in zip(
@@ -351,11 +413,15 @@ def _timestamps(delta: Int64s, headers: Sequence[BatchHeader], batch_index: Int6
     return timestamp
 
 
-def why_malformed(buffer: Buffer, headers: Sequence[BatchHeader], limit_bytes: int) -> ApiError:
-    """What is wrong, in the words of the plain decoder."""
+def why_malformed(
+    buffer: Buffer, headers: Sequence[BatchHeader], limit_bytes: int, sizes: Sequence[int]
+) -> ApiError:
+    """What is wrong, in the words of the plain decoder, with batches whose records take up so much each. It
+    is not asked about large ones."""
     try:
-        for header in headers:
-            records(buffer, header, limit_bytes)
+        for header, size_bytes in zip(headers, sizes, strict=True):
+            if size_bytes <= _EXPLAINED_BYTES_MAX:
+                records(buffer, header, limit_bytes)
     except ApiError as error:
         return error
-    return ApiError(ErrorCode.INVALID_RECORD, "records that only one of two decoders can read")
+    return ApiError(ErrorCode.INVALID_RECORD, "records that do not fill their batch exactly, in order")

@@ -13,6 +13,10 @@ it is fastest at, and each gives up, in favour of the last, where it meets somet
 - All others are read as `columns`.
 
 So what only one of these ways could accept is never accepted, and what is wrong the plain decoder says.
+
+A few bytes can stand for millions of records. What the compressed batches of a request take up, and how many
+records and headers they have, is therefore counted (`inflated`), and columns are made of a part of the
+records at a time.
 """
 
 from __future__ import annotations
@@ -25,8 +29,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from quorate.protocol.batch import BatchHeader, TimestampType, record_bytes
-from quorate.protocol.columns import decode_bodies, why_malformed
-from quorate.protocol.compression import DECOMPRESSED_BYTES_MAX
+from quorate.protocol.columns import PART_RECORDS, CountHeaders, decode_bodies, decode_in_parts, why_malformed
+from quorate.protocol.compression import DECOMPRESSED_BYTES_MAX, Codec
+from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.inflated import Inflated
 from quorate.protocol.record import skip_headers
 from quorate.protocol.types import Buffer
 from quorate.protocol.varint import MalformedError, read_uvarint
@@ -49,6 +55,9 @@ _BEGINNING_BYTES: Final = 16
 _BEGINNING: Final = np.dtype(f"V{_BEGINNING_BYTES}")
 _OFFSET_BYTES_CHANGE_AT: Final = (64, 8192, 1 << 20, 1 << 27)
 
+# Of a compressed batch with more records nothing is kept for each of them: that could be far more than came.
+_SCANNED_RECORDS_MAX: Final = 1 << 16
+
 # Sums of times below these cannot overflow.
 _TIME_MAX: Final = 1 << 62
 _TIME_DELTA_BYTES_MAX: Final = 4
@@ -58,19 +67,43 @@ class RecordScan(NamedTuple):
     """What a leader must know of the records before it appends them."""
 
     max_timestamp: int
-    without_key: Sequence[int] | _Int64s  # the places of the records that have none
+    without_key: Sequence[int] | _Int64s | NDArray[np.int32]  # the places of the records that have none
     timestamps: Callable[[], Sequence[int] | _Int64s]  # of all, which few topics have to know
 
 
 def scan_records(
-    buffer: Buffer, header: BatchHeader, limit_bytes: int = DECOMPRESSED_BYTES_MAX
+    buffer: Buffer,
+    header: BatchHeader,
+    limit_bytes: int = DECOMPRESSED_BYTES_MAX,
+    *,
+    record_bytes_max: int = DECOMPRESSED_BYTES_MAX,
+    inflated: Inflated | None = None,
 ) -> RecordScan:
-    """Looks at all records. Raises what `batch.records` raises.
+    """Looks at all records. Raises what `batch.records` raises, and INVALID_RECORD if a record of a
+    compressed batch is larger than `record_bytes_max`.
 
     Together with `batch.validate_produced` this says that their offsets are 0, 1, 2, ... without a gap:
     increasing, and as many as fit.
     """
-    data = record_bytes(buffer, header, limit_bytes)
+    if header.codec is Codec.NONE:
+        data = record_bytes(buffer, header, limit_bytes)
+        return _scan(data, buffer, header, limit_bytes, lambda _: None)
+    inflated = inflated or Inflated()
+    inflated.begin(header.record_count)
+    try:
+        data = record_bytes(buffer, header, limit_bytes)
+    except ApiError:
+        inflated.bytes += limit_bytes  # nobody knows how far it came
+        raise
+    inflated.count_bytes(len(data))
+    if header.record_count > _SCANNED_RECORDS_MAX or len(data) > record_bytes_max:
+        return _read_in_parts(data, buffer, header, limit_bytes, record_bytes_max, inflated.count_items)
+    return _scan(data, buffer, header, limit_bytes, inflated.count_items)
+
+
+def _scan(
+    data: Buffer, buffer: Buffer, header: BatchHeader, limit_bytes: int, count_headers: CountHeaders
+) -> RecordScan:
     found, record_count = None, header.record_count
     if (
         header.timestamp_type is TimestampType.CREATE_TIME
@@ -81,25 +114,65 @@ def scan_records(
             if record_count > _ALWAYS_WALKED_MAX:
                 found = _look_at_tables(data, header)
             if found is None and record_count <= _WALKED_RECORDS_MAX:
-                found = _walk(data, header)
+                found = _walk(data, header, count_headers)
         except (IndexError, MalformedError):
             found = None
-    return found or _read_columns(data, buffer, header, limit_bytes)
+    if found is not None:
+        return found
+    if record_count > PART_RECORDS:
+        return _read_in_parts(data, buffer, header, limit_bytes, len(data), count_headers)
+    return _read_columns(data, buffer, header, limit_bytes, count_headers)
 
 
-def _read_columns(data: Buffer, buffer: Buffer, header: BatchHeader, limit_bytes: int) -> RecordScan:
-    columns = decode_bodies(data, [(0, len(data))], [header])
+def _read_columns(
+    data: Buffer, buffer: Buffer, header: BatchHeader, limit_bytes: int, count_headers: CountHeaders
+) -> RecordScan:
+    columns = decode_bodies(data, [(0, len(data))], [header], count_headers)
     if columns is None:
-        raise why_malformed(buffer, [header], limit_bytes)
+        raise why_malformed(buffer, [header], limit_bytes, [len(data)])
     times = columns.timestamp
     max_timestamp = int(times.max()) if len(times) else header.max_timestamp
     return RecordScan(max_timestamp, np.flatnonzero(columns.key_is_null), lambda: times)
 
 
+def _read_in_parts(
+    data: Buffer,
+    buffer: Buffer,
+    header: BatchHeader,
+    limit_bytes: int,
+    record_bytes_max: int,
+    count_headers: CountHeaders,
+) -> RecordScan:
+    """Records as columns, some at a time. Their times are read once more by who wants to know them all."""
+    max_timestamp, number, start = header.max_timestamp, 0, 0
+    newest: list[int] = []
+    without_key: list[NDArray[np.int32]] = []
+    try:
+        for part in decode_in_parts(data, header, count_headers):
+            begins = np.concatenate(([start], part.record_end[:-1]))
+            doubled, _ = read_uvarint(data, int(begins[(part.record_end - begins).argmax()]))
+            size_bytes = doubled >> 1
+            if size_bytes > record_bytes_max:
+                reason = (
+                    f"a record of {size_bytes} bytes; max.decompressed.message.bytes is {record_bytes_max}"
+                )
+                raise ApiError(ErrorCode.INVALID_RECORD, reason)
+            newest.append(int(part.timestamp.max()))
+            without_key.append(np.flatnonzero(part.key_is_null).astype(np.int32) + np.int32(number))
+            number, start = number + len(part), int(part.record_end[-1])
+    except MalformedError:
+        raise why_malformed(buffer, [header], limit_bytes, [len(data)]) from None
+    return RecordScan(
+        max(newest, default=max_timestamp),
+        np.concatenate(without_key) if without_key else (),
+        lambda: np.concatenate([part.timestamp for part in decode_in_parts(data, header)]),
+    )
+
+
 # A few records
 
 
-def _walk(data: Buffer, header: BatchHeader) -> RecordScan | None:
+def _walk(data: Buffer, header: BatchHeader, count_headers: CountHeaders) -> RecordScan | None:
     """Lengths are doubled where they stand. Those of a record and of its value nearly always have one byte or
     two, and are read here: with a call for each, this would take twice as long."""
     base_timestamp = header.base_timestamp
@@ -143,9 +216,12 @@ def _walk(data: Buffer, header: BatchHeader) -> RecordScan | None:
             position += doubled >> 1
         count = data[position]
         position += 1
-        has_headers = count or position != end
-        if has_headers and (count & 0x81 or not skip_headers(data, position, end, count >> 1)):
-            return None
+        if count or position != end:
+            if count & 0x81:
+                return None
+            count_headers(count >> 1)
+            if not skip_headers(data, position, end, count >> 1):
+                return None
         position = end
     if position != len(data):
         return None

@@ -16,6 +16,7 @@ from quorate.broker.listeners import Reachable
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.controller import config_documentation
 from quorate.controller.client_quotas import describe_client_quotas
+from quorate.controller.config_definitions import INTERNAL
 from quorate.controller.config_descriptions import (
     BROKER_LOGGER,
     DEFAULT,
@@ -122,7 +123,8 @@ class Describing:
         self._check_is_us(name)
         own = self._broker.image.configs.get((BROKER, name), {})
         of_all = self._broker.image.configs.get(CLUSTER_DEFAULT, {})
-        return {key: configs.given(key) for key in sorted({*BROKER_KEYS, *configs.file, *own, *of_all})}
+        keys = {*BROKER_KEYS} - INTERNAL | {*configs.file, *own, *of_all}
+        return {key: configs.given(key) for key in sorted(keys)}
 
     def _check_is_us(self, name: str) -> None:
         me = self._broker.settings.broker_id

@@ -29,6 +29,7 @@ from quorate.net.shortcuts import Shortcut
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import ProduceRequest, ProduceResponse
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.inflated import Inflated
 from quorate.protocol.types import ZERO_UUID, Buffer, Uuid
 from quorate.storage.errors import StorageError
 
@@ -242,19 +243,20 @@ class ProduceHandler:
 
     def append(self, batches: list[Batch]) -> None:
         """Appends all batches, in one write for each partition, and notes what became of them."""
+        inflated = Inflated()
         if len(batches) == 1:
-            self._append_to(batches[0].partition, batches)
+            self._append_to(batches[0].partition, batches, inflated)
             return
         by_partition: dict[Partition | None, list[Batch]] = {}
         for batch in batches:
             by_partition.setdefault(batch.partition, []).append(batch)
         for partition, some in by_partition.items():
-            self._append_to(partition, some)
+            self._append_to(partition, some, inflated)
 
-    def _append_to(self, partition: Partition | None, batches: list[Batch]) -> None:
+    def _append_to(self, partition: Partition | None, batches: list[Batch], inflated: Inflated) -> None:
         assert partition is not None
         failure: StorageError | None = None
-        outcomes = _outcomes(partition, [batch.data for batch in batches])
+        outcomes = _outcomes(partition, [batch.data for batch in batches], inflated)
         topic, count_appended = partition.key.topic, self._broker.count_appended
         for batch, outcome in zip(batches, outcomes, strict=True):
             if outcome.__class__ is Appended:
@@ -348,11 +350,13 @@ def _only(request: ProduceRequest, version: int, topic: str, batch: Batch) -> _T
 
 
 def _outcomes(
-    partition: Partition, sent: Sequence[memoryview]
+    partition: Partition, sent: Sequence[memoryview], inflated: Inflated
 ) -> Sequence[Appended | ApiError | StorageError]:
     """Appends batches to a partition, which may have lost its disk to another one's just now."""
     try:
-        return [partition.append(sent[0])] if len(sent) == 1 else partition.append_many(sent)
+        if len(sent) == 1:
+            return [partition.append(sent[0], inflated)]
+        return partition.append_many(sent, inflated)
     except (ApiError, StorageError) as error:
         return [error] * len(sent)
 
