@@ -88,7 +88,7 @@ def _admitted(data: memoryview, config: TopicConfig, wall_ms: int, inflated: Inf
     header = _with_own_times(data, header, config)
     record_bytes_max = config.max_decompressed_message_bytes
     limit_bytes = DECOMPRESSED_BYTES_MAX
-    if header.codec is not Codec.NONE:
+    if header.attributes & _CODEC_MASK:
         least_bytes = max(INFLATED_BYTES_MIN, INFLATED_RATIO_MIN * len(data), record_bytes_max)
         limit_bytes = min(least_bytes, DECOMPRESSED_BYTES_MAX)
     scan = scan_records(data, header, limit_bytes, record_bytes_max=record_bytes_max, inflated=inflated)
