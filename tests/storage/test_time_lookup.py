@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from partition_logs import opened_partition, produce
 
 from quorate.protocol.batch import Record, build, set_append_time
+from quorate.protocol.columns import PART_RECORDS
 from quorate.protocol.compression import Codec
 from quorate.storage.limits import LogConfig
 from quorate.storage.partition_log import DamagedBatchError, PartitionLog, TimedOffset
@@ -89,6 +91,33 @@ def test_the_time_of_the_append_is_that_of_all_records(tmp_path: Path) -> None:
         assert log.offset_for_time(101) == TimedOffset(200, 3, 0)
         assert log.max_timestamp() == TimedOffset(200, 3, 0)
         await log.close()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("has_append_time", [False, True])
+@pytest.mark.parametrize("codec", [Codec.NONE, Codec.ZSTD])
+def test_of_many_records_only_some_are_looked_at_at_a_time(
+    tmp_path: Path, codec: Codec, has_append_time: bool
+) -> None:
+    count = 2 * PART_RECORDS + 100
+    batch = batch_of([*range(count - 3), 7, count + 5, count], codec)
+    if has_append_time:
+        set_append_time(batch, 0, 2 * count)
+
+    async def scenario() -> None:
+        log = await opened_partition(tmp_path, LogConfig(segment_bytes=1 << 24))
+        produce(log, batch)
+        for timestamp, expected in [(5, 5), (PART_RECORDS, PART_RECORDS), (count - 2, count - 2)]:
+            found = TimedOffset(2 * count, 0, 0) if has_append_time else TimedOffset(timestamp, expected, 0)
+            if timestamp == count - 2 and not has_append_time:
+                found = TimedOffset(count + 5, expected, 0)
+            tracemalloc.start()
+            assert log.offset_for_time(timestamp) == found
+            taken_bytes = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            assert taken_bytes < 12 << 20
+        log.abandon()
 
     asyncio.run(scenario())
 

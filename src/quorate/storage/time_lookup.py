@@ -7,15 +7,22 @@ indexes say; only the records of the batch that must hold the answer are decoded
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
-from quorate.protocol.batch import BatchHeader, records, validate
+import numpy as np
+
+from quorate.protocol.batch import BatchHeader, record_bytes, records, validate
+from quorate.protocol.columns import Int64s, decode_in_parts
 from quorate.protocol.errors import ApiError
+from quorate.protocol.types import Buffer
+from quorate.protocol.varint import MalformedError
 from quorate.storage.places import DamagedBatchError
 from quorate.storage.segment import Segment
 
 __all__ = ["TimedOffset", "first_since", "newest"]
+
+_FEW_RECORDS: Final = 256
 
 
 class TimedOffset(NamedTuple):
@@ -56,10 +63,23 @@ def _first_in(
 ) -> TimedOffset | None:
     data = segment.batch(position, header)
     try:
-        found = records(data, validate(data))
+        for timestamps, offsets in _columns(data, validate(data)):
+            found = np.flatnonzero((timestamps >= timestamp_ms) & (offsets >= start_offset))
+            if len(found):
+                at = int(found[0])
+                return TimedOffset(int(timestamps[at]), int(offsets[at]), header.partition_leader_epoch)
     except ApiError as error:
         raise DamagedBatchError(segment.path, f"position {position}: {error.message}") from None
-    for record in found:
-        if record.timestamp >= timestamp_ms and record.offset >= start_offset:
-            return TimedOffset(record.timestamp, record.offset, header.partition_leader_epoch)
+    except MalformedError:
+        raise DamagedBatchError(segment.path, f"position {position}: its records do not fit") from None
     return None
+
+
+def _columns(data: Buffer, header: BatchHeader) -> Iterator[tuple[Int64s, Int64s]]:
+    """Times and offsets. A small batch can stand for millions of records: of many, some at a time."""
+    if header.record_count <= _FEW_RECORDS:
+        found = records(data, header)
+        yield np.array([one.timestamp for one in found], np.int64), np.array([one.offset for one in found])
+        return
+    for part in decode_in_parts(record_bytes(data, header), header):
+        yield part.timestamp, part.offset
