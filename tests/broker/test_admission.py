@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from serving import START_MS, a_batch
 
@@ -263,3 +265,69 @@ def test_what_headers_and_promises_refuse(data: bytearray, topic: TopicConfig, c
     with pytest.raises(ApiError) as caught:
         admit_by_header(memoryview(data), topic, NOW, Inflated())
     assert caught.value.code is code
+
+
+MIB = 1 << 20
+
+
+def of_zeros(size_bytes: int, codec: Codec, count: int = 1) -> bytearray:
+    records = [batches.Record(at, NOW, b"k", bytes(size_bytes)) for at in range(count)]
+    return batches.build(records, codec=codec)
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.LZ4, Codec.ZSTD])
+def test_a_compressed_batch_may_take_up_so_much(codec: Codec):
+    admit(memoryview(of_zeros(7 * MIB, codec)), CONFIG, NOW, Inflated())
+    admit(memoryview(of_zeros(MIB, codec, 7)), CONFIG, NOW, Inflated())
+    too_much = of_zeros(3 * MIB, codec, 3)
+    assert refusal(too_much).code is ErrorCode.INVALID_RECORD
+    admit(memoryview(too_much), config(max_decompressed_message_bytes=10 * MIB), NOW, Inflated())
+
+
+def test_what_shrinks_less_may_take_up_more():
+    random = np.random.default_rng(1).integers(0, 256, 200 << 10, np.uint8).tobytes()
+    records = [batches.Record(at, NOW, b"k", random) for at in range(60)]
+    data = batches.build(records, codec=Codec.ZSTD)
+    assert 12 * MIB / 64 < len(data) < 12 * MIB / 16
+    admit(memoryview(data), CONFIG, NOW, Inflated())
+
+
+def test_a_long_record_is_refused_where_it_is_compressed():
+    short = config(max_decompressed_message_bytes=512)
+    assert refusal(of_zeros(4096, Codec.GZIP), short).code is ErrorCode.INVALID_RECORD
+    admit(memoryview(of_zeros(64, Codec.GZIP, 100)), short, NOW, Inflated())
+    admit(memoryview(of_zeros(4096, Codec.NONE)), short, NOW, Inflated())
+
+
+def test_what_was_inflated_is_not_kept_with_what_is_wrong_about_it():
+    wrong = [of_zeros(9 * MIB, Codec.GZIP), of_zeros(MIB, Codec.ZSTD, 6)]
+    wrong[1][23:27], wrong[1][57:61] = (6).to_bytes(4, "big"), (7).to_bytes(4, "big")  # one that is not there
+    sealed(wrong[1])
+    kept = []
+    tracemalloc.start()
+    try:
+        for data in wrong:
+            for _ in range(4):
+                try:
+                    admit(memoryview(data), CONFIG, NOW, Inflated())
+                except ApiError as error:
+                    kept.append(error)
+        assert len(kept) == 8
+        assert tracemalloc.get_traced_memory()[0] < MIB
+    finally:
+        tracemalloc.stop()
+
+
+def test_another_compression_counts_as_well():
+    data, inflated = of_zeros(MIB, Codec.ZSTD), Inflated(MIB)
+    with pytest.raises(ApiError) as caught:
+        admit(memoryview(data), config(compression_type="gzip"), NOW, inflated)
+    assert caught.value.code is ErrorCode.INVALID_RECORD
+    inflated = Inflated(4 * MIB)
+    admit(memoryview(data), config(compression_type="gzip"), NOW, inflated)
+    admit(
+        memoryview(of_zeros(MIB, Codec.NONE)),
+        config(compression_type="gzip", max_message_bytes=2 * MIB),
+        NOW,
+        inflated,
+    )
