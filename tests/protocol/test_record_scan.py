@@ -9,7 +9,7 @@ from drawn_batches import damaged_inside, outcome, sealed
 from hypothesis import given
 from hypothesis import strategies as st
 
-from quorate.protocol import record_scan
+from quorate.protocol import record_scan, record_tables
 from quorate.protocol.batch import Record, build, read_header, records, validate
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError
@@ -26,7 +26,7 @@ def any_way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 def is_table(batch: bytearray) -> bool:
     """Whether a batch is one that need not be read as columns."""
-    return record_scan._look_at_tables(batch[61:], read_header(batch)) is not None
+    return record_tables.look_at_tables(batch[61:], read_header(batch)) is not None
 
 
 def assert_same(scan: RecordScan, plain: list[Record]) -> None:
@@ -107,7 +107,7 @@ def test_a_bit_in_a_table_is_noticed_as_by_records(
     is_shape_known: bool,
 ) -> None:
     batch = uniform(count, key, value_bytes, step_ms)
-    record_scan._shapes.clear()
+    record_tables._shapes.clear()
     if is_shape_known:
         assert_same(scan_records(batch, read_header(batch)), records(batch, read_header(batch)))
     if not goes_on:  # among the first, where every byte has its turn
@@ -116,7 +116,7 @@ def test_a_bit_in_a_table_is_noticed_as_by_records(
     batch = sealed(batch)
     header = read_header(batch)
     plain = outcome(lambda: records(batch, header))
-    with patch.object(record_scan, "_COPIED_BYTES_MAX", copied_bytes_max):
+    with patch.object(record_tables, "_COPIED_BYTES_MAX", copied_bytes_max):
         scan = outcome(lambda: scan_records(batch, header))
     if isinstance(plain, ApiError):
         assert str(scan) == str(plain)
@@ -129,20 +129,20 @@ def test_a_bit_in_a_table_is_noticed_as_by_records(
 @pytest.mark.parametrize("keys", [(None, None), (b"k", b"k"), (None, b"k")])
 def test_batches_of_a_shape_that_was_seen_are_told_apart(count: int, keys: tuple[Any, Any]) -> None:
     """Other values and times in the same places; another key or time of another size is another shape."""
-    record_scan._shapes.clear()
+    record_tables._shapes.clear()
     for value, step_ms in ((b"first", 1), (b"other", 2), (b"third", 0), (b"times", 70), (b"again", 1)):
         made = [Record(i, 5000 + i * step_ms, keys[i % 97 > 50], value) for i in range(count)]
         batch = build(made)
         assert_same(scan_records(batch, validate(batch)), made)
-    assert len(record_scan._shapes) <= 4
-    assert bool(record_scan._shapes) == (count <= 256)
+    assert len(record_tables._shapes) <= 4
+    assert bool(record_tables._shapes) == (count <= 256)
 
 
 def test_only_so_many_shapes_are_remembered() -> None:
-    for value_bytes in range(2 * record_scan._SHAPES_MAX):
+    for value_bytes in range(2 * record_tables._SHAPES_MAX):
         batch = uniform(13, None, value_bytes, 0)
         assert_same(scan_records(batch, validate(batch)), records(batch, read_header(batch)))
-    assert 0 < len(record_scan._shapes) <= record_scan._SHAPES_MAX
+    assert 0 < len(record_tables._shapes) <= record_tables._SHAPES_MAX
 
 
 def test_sizes_that_vary_are_read_as_columns() -> None:
