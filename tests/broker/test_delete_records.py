@@ -239,8 +239,7 @@ async def test_who_has_written(tmp_path: Path):
         {"producer_id": 9, "producer_epoch": 0, "base_sequence": 0, "is_transactional": True},
     ):
         batch = a_batch(2, timestamp=START_MS + 5, **about)
-        response = await serving.ask(produce(("t", 0, batch), transactional_id="x"), 12)
-        assert response.responses[0].partition_responses[0].error_code == 0
+        serving.partition("t").append(memoryview(batch))
     response = await serving.ask(producers(("t", [0])), 0)
     (found,) = response.topics[0].partitions
     assert (found.error_code, found.error_message) == (0, None)
