@@ -1,9 +1,11 @@
 """The parts of the test suite miss no test, and say at the end what failed."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from tools import run_parts
 
 TESTS = Path(__file__).parent
@@ -34,3 +36,13 @@ def test_what_failed_is_told_again_at_the_end(
     assert "E       assert (1 + 1) == 3" in end
     assert "\nFAILED test_bad::test_bad: assert (1 + 1) == 3\n" in end
     assert re.search(r"^one +\d+\.\d\d  FAILED \(1\)\nall +\d+\.\d\d\n$", end, re.MULTILINE)
+
+
+def test_property_tests_draw_the_same_examples_unless_new_ones_are_asked_for():
+    asked = os.environ.get("QUORATE_DRAWS", "same")
+    assert settings.default is not None
+    assert settings.default.derandomize == (asked == "same")
+    recipes = dict(
+        re.findall(r"^(\w+): .*\n((?:\t.*\n)+)", (TESTS.parent / "Makefile").read_text(), re.MULTILINE)
+    )
+    assert {name for name, recipe in recipes.items() if "QUORATE_DRAWS=new" in recipe} == {"fuzz", "soak"}
