@@ -10,7 +10,7 @@ from quorate.protocol.batch import Record, build, build_encoded, validate
 from quorate.protocol.columns import PART_RECORDS
 from quorate.protocol.compression import Codec
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.protocol.inflated import ITEM_BYTES, Inflated
+from quorate.protocol.inflated import BATCH_BYTES, ITEM_BYTES, Inflated
 from quorate.protocol.record import encode_record
 from quorate.protocol.record_scan import scan_records
 
@@ -38,7 +38,7 @@ def test_bytes_records_and_headers_are_counted(codec: Codec) -> None:
         batch, inflated = build(records, codec=codec), Inflated()
         scan_records(batch, validate(batch), inflated=inflated)
         items = count * (1 + len(headers) + len(more))
-        assert inflated.bytes == len(plain) - 61 + items * ITEM_BYTES
+        assert inflated.bytes == BATCH_BYTES + len(plain) - 61 + items * ITEM_BYTES
 
 
 def test_what_is_not_compressed_is_not_counted() -> None:
@@ -59,7 +59,7 @@ def test_once_a_request_has_inflated_enough_the_rest_is_for_another(codec: Codec
 
 def test_a_batch_with_more_records_than_what_is_left_is_for_another_request_unless_it_is_the_first() -> None:
     batch = build([Record(i, 0, None, b"v") for i in range(100)], codec=Codec.ZSTD)
-    inflated = Inflated(150 * ITEM_BYTES)
+    inflated = Inflated(BATCH_BYTES + 150 * ITEM_BYTES)
     scan_records(batch, validate(batch), inflated=inflated)
     assert refusal(batch, inflated=inflated).code is ErrorCode.REQUEST_TIMED_OUT
     assert refusal(batch, inflated=Inflated(50 * ITEM_BYTES)).code is ErrorCode.INVALID_RECORD

@@ -2,7 +2,7 @@
 
 Four bytes of zstd can stand for 128 KiB, and a few hundred for millions of records. A batch that must be
 looked into is bounded by what it may take up (`compression.decompress`), and all of a request together by
-this: by what they cost, their bytes without compression, and so many for each record and header.
+this: by what they cost, their bytes without compression, and so many for each batch, record and header.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from typing import Final
 
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["INFLATED_BYTES_MAX", "ITEM_BYTES", "Inflated"]
+__all__ = ["BATCH_BYTES", "INFLATED_BYTES_MAX", "ITEM_BYTES", "Inflated"]
 
 INFLATED_BYTES_MAX: Final = 256 << 20
 ITEM_BYTES: Final = 128
 """To look at a record, or at a header of one, takes about as long as to inflate so many bytes."""
+BATCH_BYTES: Final = 16 << 10
+"""And so does a stream that holds next to nothing: what it is read with has to be made ready."""
 
 
 class Inflated:
@@ -38,6 +40,7 @@ class Inflated:
             reason = f"more than {self._bytes_max} bytes, with {ITEM_BYTES} for each record and header"
             raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"the batches of the request inflate to {reason}")
         self._batch_bytes = 0
+        self.bytes += BATCH_BYTES
         self.count_items(record_count)
 
     def count_items(self, count: int) -> None:
