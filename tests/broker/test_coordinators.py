@@ -67,6 +67,10 @@ class Counting:
     def add(self, number):
         return lambda ticket, _: Effects([add(number)], [Answer(ticket, answer())])
 
+    def note(self, number):
+        """Writes something that the answer does not rest on."""
+        return lambda ticket, _: Effects([add(number)], [Answer(ticket, answer())], is_answered_at_once=True)
+
     def look(self, *, reads_uncommitted=False):
         return lambda ticket, _: Effects((), [Answer(ticket, answer())], reads_uncommitted=reads_uncommitted)
 
@@ -183,6 +187,23 @@ async def test_an_answer_waits_for_its_commit(hosting):
     assert (await late).error_code == ErrorCode.NONE
     assert (await behind).error_code == ErrorCode.NONE
     assert await hosting.ask(hosted, hosted.shard.look(reads_uncommitted=True)) == ErrorCode.NONE
+
+
+@in_loop
+async def test_an_answer_that_does_not_rest_on_what_is_written_does_not_wait_for_it(hosting):
+    hosted = await hosting.lead(replicas=(1, 2))
+    assert await hosting.ask(hosted, hosted.shard.note(5)) == ErrorCode.NONE
+    assert hosted.shard.sum == 5
+    late = hosting.begin(hosted, hosted.shard.add(6))
+    hosted.partition.fetched_by(2, 2, 0, -1)
+    assert (await late).error_code == ErrorCode.NONE
+
+
+@in_loop
+async def test_it_is_refused_with_what_cannot_be_written(hosting):
+    hosted = await hosting.lead(replicas=(1, 2), isr=(1,), min_insync_replicas=2)
+    assert await hosting.ask(hosted, hosted.shard.note(5)) == ErrorCode.NOT_ENOUGH_REPLICAS
+    assert hosted.shard.sum == 0
 
 
 @in_loop

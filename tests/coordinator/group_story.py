@@ -194,6 +194,9 @@ class Groups:
             key, value = log_format.encode(record)
             self.log.append(Logged(key, value, producer_id))
             self.shard.apply(record, len(self.log) - 1, producer_id)
+        if effects.is_answered_at_once:
+            self._answer(effects)
+            effects = effects._replace(answers=())
         if not self.commits and (effects.records or (effects.reads_uncommitted and self._held)):
             self._held.append(effects)
         else:

@@ -28,6 +28,26 @@ class TestIds:
         groups.passes(3000)
         assert (a.generation, a.member_id, a.protocol) == (1, "a-id1", "range")
 
+    @pytest.mark.parametrize("is_committed", [True, False])
+    def test_an_id_is_given_out_before_it_is_stored_that_the_group_exists(self, is_committed: bool) -> None:
+        groups = Groups()
+        groups.commits = False
+        a = groups.consumer("a")
+        a.member_id = a.asks_to_join().response.member_id
+        assert groups.kinds_of_records() == ["GroupMetadata"]
+        if is_committed:
+            groups.is_committed()
+        else:
+            groups.times_out()
+        assert a.asks_to_join().waits
+        groups.passes(3000)
+        assert a.generation == 1
+
+    def test_no_id_is_given_out_if_nothing_can_be_stored(self) -> None:
+        groups = Groups()
+        groups.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+        assert groups.consumer("a").asks_to_join().code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+
     def test_a_static_member_is_never_sent_away_for_an_id(self) -> None:
         groups = Groups()
         a = groups.consumer("a", instance_id="i")

@@ -450,6 +450,8 @@ class Hosted(Generic[S]):
             refusal = self._write(effects, moment)
             if refusal is None:
                 self._host.unwritten_steps += 1
+                if effects.is_answered_at_once:
+                    self._answer(effects.answers)
                 return
             effects = self.shard.append_refused(effects, refusal, moment)
 

@@ -207,7 +207,9 @@ class ClassicGroups:
 
 
 def _write_new(group: ClassicGroup, step: Step) -> None:
-    """That a group exists is written down before it has had a generation, as Kafka does."""
+    """That a group exists is written down before it has had a generation, as Kafka does. Who joins waits for
+    that generation, or is only given an id."""
+    step.answer_at_once()
     step.write(
         GroupMetadataKey(group=group.group_id),
         GroupMetadataValue(

@@ -1,10 +1,10 @@
 """What comes out of a step of the group coordinator: values, for its host to carry out.
 
 The host carries out one step before it begins the next: it appends the records in one batch and gives them
-to the state's `apply`, all without waiting. The answers leave once the batch is committed; what goes without
-records leaves at once, unless `reads_uncommitted`. If the append is refused nothing was applied: the host
-asks the state's `append_refused` what to do instead. If the leadership is lost, the whole state is dropped,
-and with it every answer that still waits.
+to the state's `apply`, all without waiting. The answers leave once the batch is committed, unless they are
+`is_answered_at_once`; what goes without records leaves at once, unless `reads_uncommitted`. If the append is
+refused nothing was applied: the host asks the state's `append_refused` what to do instead. If the leadership
+is lost, the whole state is dropped, and with it every answer that still waits.
 
 A request is known by its ticket until it is answered. Some are answered long after they came: a join waits
 for the other members, a sync for the leader's assignment.
@@ -84,5 +84,7 @@ class Effects(NamedTuple):
     events: Sequence[Event] = ()  # see `coordinator.events`
     reads_uncommitted: bool = False
     """The answers tell what was appended before and may not be committed yet: they leave once it is."""
+    is_answered_at_once: bool = False
+    """The answers do not rest on the records: they leave once these are appended."""
     producer: Producer | None = None
     """If there is one, the records are a transactional batch of that producer, without a sequence."""

@@ -58,6 +58,7 @@ class Step:
     """What `Effects` are made of."""
 
     __slots__ = (
+        "_is_answered_at_once",
         "_producer",
         "_reads_uncommitted",
         "answers",
@@ -77,6 +78,7 @@ class Step:
         self.answers: list[Answer] = []
         self.events: list[Event] = []
         self._reads_uncommitted = False
+        self._is_answered_at_once = False
         self._producer: Producer | None = None
 
     def write(self, key: Declared, value: Declared | None) -> None:
@@ -96,6 +98,10 @@ class Step:
         """Something is answered that rests on records which may not be committed yet."""
         self._reads_uncommitted = True
 
+    def answer_at_once(self) -> None:
+        """What is answered does not rest on what this step writes."""
+        self._is_answered_at_once = True
+
     def set_timer(self, timer: Timer, after_ms: float) -> None:
         self.deadlines.set(timer, self.now_ms + after_ms)
 
@@ -113,4 +119,11 @@ class Step:
         self.deadlines.cancel(timer)
 
     def effects(self) -> Effects:
-        return Effects(self.records, self.answers, self.events, self._reads_uncommitted, self._producer)
+        return Effects(
+            self.records,
+            self.answers,
+            self.events,
+            self._reads_uncommitted,
+            self._is_answered_at_once,
+            self._producer,
+        )
