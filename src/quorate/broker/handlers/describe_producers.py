@@ -1,4 +1,4 @@
-"""Who has written to a partition, as its leader remembers them: DescribeProducers.
+"""Who has written to a partition, as its leader or any other replica remembers them: DescribeProducers.
 
 Operators look here for a transaction that hangs: it is open at a partition, and no coordinator knows of it.
 """
@@ -49,7 +49,7 @@ class DescribingProducers:
 
     def _producers(self, topic: str, partition_id: int) -> list[PartitionResponse.ProducerState]:
         partition = replica_named(self._broker, topic, partition_id)
-        partition.leadership()
+        partition.check_epoch(-1)  # it is not offline
         return [_described(one) for one in partition.log.producers]
 
 
