@@ -591,6 +591,7 @@ async def test_a_group_without_a_name_has_no_members_but_may_have_offsets(servin
     }
     missing = ErrorCode.GROUP_ID_NOT_FOUND
     assert await asked_without_a_name(serving) == answers | {"DescribeGroups": missing}
+    assert (await serving.ask(heartbeat("", names=["orders"]), 1)).error_message == "GroupId can't be empty."
     await serving.commit(("orders", 0, 5), group="")
     assert offsets(await serving.fetch(group="")) == {("orders", 0): (5, 0)}
     (described,) = (await serving.ask(DescribeGroupsRequest(groups=[""]), 6)).groups

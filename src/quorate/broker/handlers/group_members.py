@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from quorate.broker.coordinators import Hosted, State
 from quorate.broker.groups import Groups
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator import refusals
+from quorate.coordinator.consumer_admission import check_request
 from quorate.coordinator.effects import Caller, Effects, Moment, Ticket
 from quorate.coordinator.known_members import KnownMember
 from quorate.coordinator.shard import GroupShard
@@ -161,15 +162,24 @@ class GroupMembers:
         """The same for whoever may."""
         version, group_id = header.request_api_version, request.group_id
         if not group_id:
-            is_new = isinstance(request, ConsumerGroupHeartbeatRequest)
-            return refuse(
-                request, version, ErrorCode.INVALID_REQUEST if is_new else ErrorCode.INVALID_GROUP_ID
-            )
+            return _refuse_nameless(request, version)
         try:
             hosted = self._groups.active(group_id) or self._groups.of(group_id)
         except ApiError as error:
             return refuse(request, version, error.code)
         return _ask(hosted, caller_of(context, version), request, step)
+
+
+def _refuse_nameless(request: Request, version: int) -> Response:
+    """A group that has no name is nowhere; heartbeats of consumer groups are told in words."""
+    if not isinstance(request, ConsumerGroupHeartbeatRequest):
+        return refuse(request, version, ErrorCode.INVALID_GROUP_ID)
+    refused: Any = refuse(request, version, ErrorCode.INVALID_REQUEST)
+    try:
+        check_request(request, version, ())
+    except ApiError as error:
+        refused.error_message = error.message
+    return cast("Response", refused)
 
 
 def _ask(
