@@ -134,9 +134,16 @@ def test_a_group_whose_assignments_cannot_be_read_is_not_upgraded() -> None:
     classic_group(story, a)
     group = story.classic_group
     assert group is not None
-    for assignment in (b"\0", assignment_payload({"t": {0}}, user_data=b"mine"), b"\xff\xff"):
+    malformed = "the embedded consumer protocol is malformed"
+    for assignment, why in (
+        (b"\0", malformed),
+        (assignment_payload({"t": {0}}, user_data=b"mine"), "an unsupported custom assignor is in use."),
+        (b"\xff\xff", malformed),
+    ):
         group.members[a.id].assignment = assignment
-        assert story.member("c").joins("t").error is ErrorCode.GROUP_ID_NOT_FOUND
+        refused = story.member("c").joins("t")
+        assert refused.error is ErrorCode.GROUP_ID_NOT_FOUND
+        assert why in refused.message
         assert story.classic_group is group
 
 

@@ -53,6 +53,10 @@ from quorate.protocol.errors import ApiError, ErrorCode
 __all__ = ["downgrade", "group_tombstones", "may_downgrade", "release", "upgraded"]
 
 
+class _CustomAssignorError(Exception):
+    """The leader divides by rules of its own: nobody else could go on with that."""
+
+
 def upgraded(
     classic: ClassicGroup | None, group_id: str, member_epoch: int, around: Surroundings, step: Step
 ) -> tuple[ConsumerGroup, list[LogRecord]]:
@@ -115,6 +119,12 @@ def _converted(classic: ClassicGroup, around: Surroundings) -> list[LogRecord]:
         members = [_from_classic(classic, member, around) for member in classic.members]
     except ValueError as error:
         raise _cannot_upgrade(classic, f"the embedded consumer protocol is malformed: {error}") from error
+    except _CustomAssignorError:
+        raise _cannot_upgrade(
+            classic,
+            "an unsupported custom assignor is in use. Please refer to the documentation or switch to a"
+            " default assignor before re-attempting the upgrade",
+        ) from None
     wanted = frozenset[str]().union(*(member.topic_names for member in members))
     return [
         *(records.member_metadata(group_id, member) for member in members),
@@ -134,12 +144,13 @@ def _converted(classic: ClassicGroup, around: Surroundings) -> list[LogRecord]:
 
 
 def _from_classic(classic: ClassicGroup, member: ClassicGroupMember, around: Surroundings) -> Member:
-    """Raises ValueError if what the member says, or has, cannot be read."""
+    """Raises ValueError if what the member says, or has, cannot be read; `_CustomAssignorError` if what it
+    has carries data of an assignor's own."""
     protocol = classic.protocol or classic.members.choose_protocol()
     subscription = read_subscription(member.metadata(protocol))
     assignment = read_assignment(member.assignment)
     if assignment.user_data:
-        raise ValueError("an assignment carries custom user data")
+        raise _CustomAssignorError
     epoch = classic.generation
     assigned = partitions_by_id(assignment.assigned_partitions, around.topics)
     return Member(
