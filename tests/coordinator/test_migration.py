@@ -275,8 +275,6 @@ def test_a_sync_to_a_group_that_has_moved_on() -> None:
         {"protocol_type": "connect"},
         {"protocols": []},
         {"protocols": [JoinGroupRequest.Protocol(name="sticky", metadata=b"")]},
-        {"protocols": [JoinGroupRequest.Protocol(name="range", metadata=b"\0")]},
-        {"protocols": [JoinGroupRequest.Protocol(name="range", metadata=b"\0\1\0\0\0\x09")]},
     ],
 )
 def test_a_classic_member_must_be_a_consumer_that_all_understand(fields: dict[str, object]) -> None:
@@ -285,6 +283,19 @@ def test_a_classic_member_must_be_a_consumer_that_all_understand(fields: dict[st
     newcomer = story.classic("n")
     newcomer.names = ["t"]
     assert newcomer.asks_to_join(**fields).error_code == ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("metadata", [b"", b"\0", b"\0\1\0\0\0\x09"])
+def test_what_a_classic_member_says_is_read_once_it_has_an_id(metadata: bytes) -> None:
+    story = ConsumerStory({"t": 2})
+    mixed(story)
+    newcomer = story.classic("n")
+    says = {"protocols": [JoinGroupRequest.Protocol(name="range", metadata=metadata)]}
+    given = newcomer.asks_to_join(**says)
+    assert given.error_code == ErrorCode.MEMBER_ID_REQUIRED
+    newcomer.id = given.member_id
+    refused = newcomer.asks_to_join(**says)
+    assert (refused.error_code, refused.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
 
 
 def test_classic_members_may_be_unwelcome() -> None:

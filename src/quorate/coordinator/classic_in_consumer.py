@@ -70,7 +70,7 @@ def join(group: ConsumerGroup, joiner: Joiner, around: Surroundings, step: Step)
     try:
         _join(group, joiner, around, step)
     except ApiError as error:
-        step.answer(joiner.ticket, join_refused(joiner.caller.version, error.code, joiner.request.member_id))
+        step.answer(joiner.ticket, join_refused(joiner.caller.version, error.code))
         _tell_refused(group, joiner, error, step)
 
 
@@ -86,12 +86,12 @@ def _join(group: ConsumerGroup, joiner: Joiner, around: Surroundings, step: Step
         )
     if request.group_instance_id is None or request.group_instance_id not in state.static:
         check_size(state, member_id, around.rules.max_size)
-    subscription = _check_protocols(state, joiner)
+    _check_protocols(state, joiner)
     if is_unknown and request.group_instance_id is None and caller.version >= _NEEDS_KNOWN_ID:
         step.answer(joiner.ticket, join_refused(caller.version, ErrorCode.MEMBER_ID_REQUIRED, member_id))
         return
     admitted = _admit(state, member_id, request.group_instance_id, is_unknown=is_unknown)
-    member = admitted.member
+    member, subscription = admitted.member, _subscription(joiner)
     says = replace(
         member,
         instance_id=member.instance_id if request.group_instance_id is None else request.group_instance_id,
@@ -128,7 +128,7 @@ def _join(group: ConsumerGroup, joiner: Joiner, around: Surroundings, step: Step
     )
 
 
-def _check_protocols(state: ConsumerGroupState, joiner: Joiner) -> ConsumerProtocolSubscription:
+def _check_protocols(state: ConsumerGroupState, joiner: Joiner) -> None:
     """All classic members must have a protocol in common, and it must be that of consumers."""
     names = {name for name, _ in joiner.protocols}
     speaks = any(state.classic_protocol_counts[name] == state.classic_count for name in names)
@@ -137,6 +137,10 @@ def _check_protocols(state: ConsumerGroupState, joiner: Joiner) -> ConsumerProto
             ErrorCode.INCONSISTENT_GROUP_PROTOCOL,
             f"Member {joiner.request.member_id}'s protocols are not supported.",
         )
+
+
+def _subscription(joiner: Joiner) -> ConsumerProtocolSubscription:
+    """What the member says it wants. Nobody reads it before the member has an id."""
     try:
         return read_subscription(joiner.protocols[0][1])
     except ValueError as error:
