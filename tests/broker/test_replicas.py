@@ -372,10 +372,10 @@ async def test_retention_deletes_what_is_committed_and_too_much(tmp_path: Path):
 
 @in_loop
 async def test_producers_that_are_gone_are_forgotten(tmp_path: Path):
-    broker = Broker(tmp_path, retention_check_ms=1)
+    broker = Broker(tmp_path, producer_expiration_check_ms=1)
     partition = await broker.topic("t")
     await broker.ask(produce(("t", 0, a_batch(producer_id=7, producer_epoch=0, base_sequence=0))), 9)
-    retaining = asyncio.create_task(broker.replicas.enforce_retention())
+    retaining = asyncio.create_task(broker.replicas.forget_producers())
     await asyncio.sleep(0.01)
     assert len(partition.log.producers) == 1
     broker.wall_ms = START_MS + 2000

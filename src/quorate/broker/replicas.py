@@ -246,11 +246,18 @@ class Replicas:
                     self._saved[partition] = was
 
     async def enforce_retention(self) -> None:
-        """Deletes what is too old or too much, and forgets producers that are gone, again and again."""
+        """Deletes what is too old or too much, again and again."""
         while True:
             await asyncio.sleep(self._settings.retention_check_ms / 1000)
             for partition in list(self):
                 await self._try(partition, partition.retain)
+
+    async def forget_producers(self) -> None:
+        """Forgets producers that are gone, again and again."""
+        while True:
+            await asyncio.sleep(self._settings.producer_expiration_check_ms / 1000)
+            for number, partition in enumerate(list(self)):
+                await _take_turns(number)
                 partition.log.expire_producers(self._around.wall_ms(), self._around.producer_expiration_ms())
 
     async def _try(self, partition: Partition, work: Callable[[], Awaitable[object]]) -> None:

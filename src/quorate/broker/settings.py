@@ -23,6 +23,7 @@ class BrokerSettings:
     replica_lag_time_max_ms: int = 30_000
     high_watermark_checkpoint_ms: int = 5_000
     retention_check_ms: int = 300_000
+    producer_expiration_check_ms: int = 600_000
     recovery_threads: int = 2  # how many logs of a directory are opened or closed at a time
     auto_create_topics_enable: bool = True
     num_partitions: int = 1

@@ -195,6 +195,7 @@ _BROKERS: Final[Mapping[str, str]] = {
     "offsets.topic.segment.bytes": "The size of a segment file of the topic of committed offsets.",
     "principal.builder.class": "The class that says who a client is.",
     "process.roles": "What the node is: broker, controller, or both.",
+    "producer.id.expiration.check.interval.ms": "How often producers are looked through for those to forget.",
     "producer.id.expiration.ms": "After how long without a batch a producer is forgotten.",
     "queued.max.request.bytes": "Memory for requests that are being read or worked on; -1 is no limit.",
     "quorate.admin.hosts": "Names, besides its own, that the HTTP endpoint for operators answers to.",

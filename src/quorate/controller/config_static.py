@@ -126,6 +126,7 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "offsets.topic.replication.factor": _short("3"),
     "offsets.topic.segment.bytes": _int("104857600"),
     "process.roles": _list(),
+    "producer.id.expiration.check.interval.ms": _int("600000"),
     "queued.max.request.bytes": _long("536870912"),  # Apache has no limit: -1
     "quorate.admin.hosts": _list(""),
     "quorate.admin.listener": _string("127.0.0.1:0"),

@@ -248,6 +248,7 @@ class BrokerParts:
             self.replicas.watch_followers(),
             self.replicas.save_high_watermarks(),
             self.replicas.enforce_retention(),
+            self.replicas.forget_producers(),
             self._clean_logs(),
         ]
 
