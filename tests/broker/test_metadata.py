@@ -451,6 +451,16 @@ def test_a_topic_is_created_in_the_name_of_who_asked_for_it(cluster):
     on_demand(cluster, scenario, num_partitions=6, default_replication_factor=2)
 
 
+def test_what_the_file_of_the_broker_does_not_say_is_up_to_the_controller(cluster):
+    async def scenario(asked, forwarder):
+        asked.metadata("new")
+        await idle()
+        (topic,) = forwarder.asked[0][0].topics
+        assert (topic.num_partitions, topic.replication_factor) == (-1, -1)
+
+    on_demand(cluster, scenario)
+
+
 def test_a_name_is_on_its_way_once(cluster):
     async def scenario(asked, forwarder):
         forwarder.may_answer.clear()

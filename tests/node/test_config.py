@@ -68,6 +68,14 @@ def test_what_topics_have_that_do_not_say_otherwise():
     assert parsed().topic_defaults == {}
 
 
+def test_a_broker_says_how_large_new_topics_are_only_if_its_own_file_does():
+    about = {"process_roles": "broker", "listeners": "PLAINTEXT://127.0.0.1:9092"}
+    silent = parsed(**about).broker_settings("cluster")
+    assert (silent.num_partitions, silent.default_replication_factor) == (-1, -1)
+    settings = parsed(**about, num_partitions="1", default_replication_factor="3").broker_settings("cluster")
+    assert (settings.num_partitions, settings.default_replication_factor) == (1, 3)
+
+
 def test_how_long_tokens_live():
     config = parsed(delegation_token_max_lifetime_ms="3000", delegation_token_expiry_time_ms="2000")
     settings = config.controller_settings("cluster")

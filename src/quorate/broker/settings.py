@@ -26,8 +26,8 @@ class BrokerSettings:
     producer_expiration_check_ms: int = 600_000
     recovery_threads: int = 2  # how many logs of a directory are opened or closed at a time
     auto_create_topics_enable: bool = True
-    num_partitions: int = 1
-    default_replication_factor: int = 1
+    num_partitions: int = -1  # as the controllers say
+    default_replication_factor: int = -1
     fetch_max_bytes: int = 55 << 20
     fetch_sessions_max: int = 1000
     validates_records: bool = True

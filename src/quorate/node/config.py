@@ -318,8 +318,8 @@ class NodeConfig:
             producer_expiration_check_ms=self["producer.id.expiration.check.interval.ms"],
             recovery_threads=self["num.recovery.threads.per.data.dir"],
             auto_create_topics_enable=self["auto.create.topics.enable"],
-            num_partitions=self["num.partitions"],
-            default_replication_factor=self["default.replication.factor"],
+            num_partitions=self._given("num.partitions", -1),
+            default_replication_factor=self._given("default.replication.factor", -1),
             fetch_max_bytes=self["fetch.max.bytes"],
             fetch_sessions_max=self["max.incremental.fetch.session.cache.slots"],
             validates_records=self["quorate.produce.validation"] == "records",
@@ -333,6 +333,10 @@ class NodeConfig:
             offsets_commit_timeout_ms=self["offsets.commit.timeout.ms"],
             offsets_codec=Codec(self["offsets.topic.compression.codec"]),
         )
+
+    def _given(self, key: str, otherwise: int) -> int:
+        """The number that the file itself says."""
+        return int(self[key]) if key in self.properties else otherwise
 
     @property
     def quota_window(self) -> Window:
