@@ -298,6 +298,24 @@ def test_what_a_classic_member_says_is_read_once_it_has_an_id(metadata: bytes) -
     assert (refused.error_code, refused.member_id) == (ErrorCode.INCONSISTENT_GROUP_PROTOCOL, "")
 
 
+def test_a_classic_member_is_not_sent_to_join_again_for_a_target_that_must_wait() -> None:
+    story = ConsumerStory({"t": 2}, group_consumer_assignment_interval_ms=1_000)
+    a, _ = mixed(story)
+    story.passes(1_000)
+    story.member("d").joins("t")
+    assert a.syncs().error_code == ErrorCode.REBALANCE_IN_PROGRESS, "there is a new target"
+    a.joins()
+    joined_at = a.generation
+    story.member("e").joins("t")
+    assert story.state.epoch > story.state.target_epoch == joined_at
+    assert a.syncs().error_code == OK
+    story.passes(999)
+    assert a.beats() is OK
+    story.passes(1)
+    assert a.beats() is ErrorCode.REBALANCE_IN_PROGRESS
+    assert a.joins().generation_id == story.state.epoch
+
+
 def test_classic_members_may_be_unwelcome() -> None:
     story = ConsumerStory({"t": 2}, group_consumer_migration_policy="disabled")
     story.member("c").joins("t")

@@ -43,7 +43,7 @@ from quorate.coordinator.consumer_payloads import (
 )
 from quorate.coordinator.consumer_protocol import ConsumerProtocolSubscription
 from quorate.coordinator.consumer_state import ConsumerGroupState
-from quorate.coordinator.consumer_steps import take_steps
+from quorate.coordinator.consumer_steps import may_assign, take_steps
 from quorate.coordinator.effects import Ticket
 from quorate.coordinator.events import MemberRefused
 from quorate.coordinator.migration import downgrade, may_downgrade
@@ -181,7 +181,10 @@ def sync(
         member = _classic_member(group, request.member_id, request.group_instance_id)
         _check_generation(member, request.generation_id)
         _check_sync_protocol(member, request)
-        if group.state.epoch > member.epoch and member.state is not MemberState.UNREVOKED_PARTITIONS:
+        if (
+            _is_behind(group.state, member, around, step)
+            and member.state is not MemberState.UNREVOKED_PARTITIONS
+        ):
             _await_join(group, member, step)
             raise ApiError(ErrorCode.REBALANCE_IN_PROGRESS, "The group has moved on: the member must rejoin.")
         assignment = assignment_bytes(
@@ -218,14 +221,22 @@ def heartbeat(
         return
     group.keep_alive(member, around.rules, step)
     code = ErrorCode.NONE
-    if _must_rejoin(group.state, member):
+    if _must_rejoin(group.state, member, around, step):
         code = ErrorCode.REBALANCE_IN_PROGRESS
         _await_join(group, member, step)
     step.answer(ticket, HeartbeatResponse(error_code=code))
 
 
-def _must_rejoin(state: ConsumerGroupState, member: Member) -> bool:
-    if member.epoch < state.epoch or member.state is MemberState.UNREVOKED_PARTITIONS:
+def _is_behind(state: ConsumerGroupState, member: Member, around: Surroundings, step: Step) -> bool:
+    """Whether it would get on by joining again: there is a newer target, or may be one by now. If that has to
+    wait the member would only join again and again."""
+    return member.epoch < state.target_epoch or (
+        member.epoch < state.epoch and may_assign(state, around.rules.assignment_interval_ms, step.wall_ms)
+    )
+
+
+def _must_rejoin(state: ConsumerGroupState, member: Member, around: Surroundings, step: Step) -> bool:
+    if _is_behind(state, member, around, step) or member.state is MemberState.UNREVOKED_PARTITIONS:
         return True
     return member.state is MemberState.UNRELEASED_PARTITIONS and not state.waits_for_others(member)
 

@@ -24,7 +24,7 @@ from quorate.coordinator.step import Step
 from quorate.coordinator.topics_view import metadata_hash
 from quorate.protocol.types import Uuid
 
-__all__ = ["take_steps"]
+__all__ = ["may_assign", "take_steps"]
 
 
 def take_steps(
@@ -148,7 +148,7 @@ def _target(
 ) -> TargetAssignment:
     """The target that holds now: a new one if the group has moved on and the last is old enough."""
     state, rules = group.state, around.rules
-    if epoch <= state.target_epoch or not _may_assign(state, rules.assignment_interval_ms, step.wall_ms):
+    if epoch <= state.target_epoch or not may_assign(state, rules.assignment_interval_ms, step.wall_ms):
         return TargetAssignment(state.target_epoch, state.target_of(says), [])
     assignor = state.preferred_assignor(rules.assignors[0], without=before, plus=says)
     if assignor not in rules.assignors:
@@ -159,7 +159,7 @@ def _target(
     return target
 
 
-def _may_assign(state: ConsumerGroupState, interval_ms: int, wall_ms: int) -> bool:
+def may_assign(state: ConsumerGroupState, interval_ms: int, wall_ms: int) -> bool:
     """Targets do not follow each other too fast. A clock that was set back must not hold them up."""
     since_ms = wall_ms - state.target_wall_ms
     return not state.target_wall_ms or not 0 <= since_ms < interval_ms
