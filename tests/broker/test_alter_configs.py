@@ -10,6 +10,7 @@ from broker.test_metadata import ANN, Asked
 from controller_cluster import Cluster
 from quorate.broker.handlers.alter_configs import AlteringConfigs
 from quorate.broker.handlers.forwarding import Forwarding
+from quorate.broker.handlers.own_view import OwnView
 from quorate.broker.serving import Operation as Right
 from quorate.broker.serving import ResourceKind
 from quorate.controller.config_of_brokers import BROKER_KEYS, Change
@@ -76,10 +77,11 @@ def changing(kind, *resources, validate_only=False):
 class Altered:
     """A broker 1, and what it was asked."""
 
-    def __init__(self, answer=agreed):
+    def __init__(self, answer=agreed, own_view=None):
         self.broker = Asked(Cluster([1, 2]), log_directories=("/d", "/e")).broker
         self.forwarder = Forwarder(answer)
-        handling = AlteringConfigs(self.broker, Forwarding(self.forwarder))
+        own_view = own_view or OwnView(self.broker.current_image)
+        handling = AlteringConfigs(self.broker, Forwarding(self.forwarder), own_view)
         self._handlers = {route.request: route.handler for route in handling.routes()}
 
     def ask(self, kind, *resources, validate_only=False, version=1):
@@ -112,6 +114,27 @@ def logger():
     logger = logging.getLogger(NAME)
     yield logger
     logger.setLevel(logging.NOTSET)
+
+
+@BOTH
+def test_what_was_changed_is_told_once_the_broker_goes_by_it(kind):
+    async def scenario():
+        carried_out = 4
+        view = OwnView(lambda: None, lambda: 5, lambda: carried_out)
+        handler = Altered(own_view=view)._handlers[kind]
+        asked = (BROKER, "1", {"max.connections": "9"})
+        tried = changing(kind, asked, validate_only=True)
+        assert (await handler(ANN, header(tried, 1), tried)).responses[0].error_code == 0
+        request = changing(kind, asked, validate_only=False)
+        waiting = asyncio.ensure_future(handler(ANN, header(request, 1), request))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        carried_out = 5
+        view.applied()
+        assert (await waiting).responses[0].error_code == 0
+
+    asyncio.run(scenario())
 
 
 @BOTH

@@ -13,6 +13,7 @@ from node.test_controller import formatted
 from node.test_controller_channel import creation, registration
 from quorate.broker.handlers.alter_configs import AlteringConfigs
 from quorate.broker.handlers.forwarding import FORWARDED, Forwarding, limit_to_controller
+from quorate.broker.handlers.own_view import OwnView
 from quorate.broker.handlers.security import Security
 from quorate.metadata.image import TOPIC
 from quorate.net.client import ConnectionLost
@@ -75,7 +76,7 @@ def routes_to(forwarder):
     forwarding = Forwarding(forwarder)
     routes = [
         *forwarding.routes(),
-        *AlteringConfigs(broker, forwarding).routes(),
+        *AlteringConfigs(broker, forwarding, OwnView(broker.current_image)).routes(),
         *Security(broker, forwarding).routes(),
     ]
     return [route for route in routes if route.request in FORWARDED]

@@ -14,6 +14,7 @@ from controller_cluster import CLUSTER_ID, Cluster, directory, topic_id
 from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.handlers import partition_rows
 from quorate.broker.handlers.metadata import Metadata
+from quorate.broker.handlers.own_view import OwnView
 from quorate.broker.handlers.topic_creation import NAMES_MAX, TopicCreation
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.settings import BrokerSettings
@@ -21,6 +22,7 @@ from quorate.metadata.partitions import LOST, UNASSIGNED, Partition
 from quorate.metadata.records import PartitionRecord, TopicRecord
 from quorate.net.routes import RequestContext
 from quorate.protocol.api.admin import DescribeClusterRequest
+from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -73,8 +75,9 @@ class Gated(Broker):
 class Asked:
     """A broker of a cluster, and a client that asks it: everything goes over the wire's bytes."""
 
-    def __init__(self, cluster, forwarder=None, **changes):
+    def __init__(self, cluster, forwarder=None, own_view=None, **changes):
         self.cluster = cluster
+        self.own_view = own_view or OwnView(lambda: cluster.image)
         self.forwarder = forwarder
         self.broker = Gated(
             settings=BrokerSettings(broker_id=1, cluster_id=CLUSTER_ID, **changes),
@@ -91,12 +94,16 @@ class Asked:
         self.broker.forbidden = set()
         self.creation = TopicCreation(self.broker.settings, forwarder)
         self.handlers = {
-            route.request: route.handler for route in Metadata(self.broker, self.creation).routes()
+            route.request: route.handler
+            for route in Metadata(self.broker, self.creation, self.own_view).routes()
         }
 
     def ask(self, request, version, context=ANN):
         header, sent = decode_request(encode_request(request, version, 5, context.client_id)[4:])
         response = self.handlers[type(request)](context, header, sent)
+        return self.heard(request, version, response)
+
+    def heard(self, request, version, response):
         frame = b"".join(map(bytes, encode_response_parts(response, version, 5)))
         return decode_response(request.__key__, version, frame, 4)[1]
 
@@ -409,6 +416,33 @@ def test_what_the_client_may_do_to_the_cluster(asked):
     assert asked.metadata(**asking).cluster_authorized_operations == CLUSTER_BITS
     asked.broker.forbidden.add((Operation.DESCRIBE, ResourceKind.CLUSTER, "kafka-cluster"))
     assert asked.metadata(**asking).cluster_authorized_operations == 0
+
+
+def test_a_topic_is_told_of_once_the_broker_has_carried_out_that_it_was_created(cluster):
+    """Else whoever creates it on demand and writes to it at once is sent away by its leader."""
+
+    async def scenario():
+        carried_out, coming = 4, set()
+        view = OwnView(lambda: cluster.image, lambda: 5, lambda: carried_out, coming.__contains__)
+        asked = Asked(cluster, own_view=view)
+        assert errors(asked.metadata("orders")) == {"orders": "NONE"}, "it is older than that"
+        coming.add(cluster.image.topics.by_name["orders"].id)
+        request = MetadataRequest(topics=[topic_request("orders"), topic_request("absent")])
+        handler = asked.handlers[MetadataRequest]
+        waiting = asyncio.ensure_future(
+            handler(ANN, RequestHeader(request_api_key=3, request_api_version=13, correlation_id=5), request)
+        )
+        await idle()
+        assert not waiting.done()
+        assert errors(asked.metadata("__consumer_offsets")) == {"__consumer_offsets": "NONE"}
+        assert len(asked.everything().topics) == 2
+        cluster.create(7, [[1]], name="absent")  # it is described as it is then
+        carried_out = 5
+        view.applied()
+        response = asked.heard(request, 13, await waiting)
+        assert errors(response) == {"orders": "NONE", "absent": "NONE"}
+
+    asyncio.run(scenario())
 
 
 # Topics on demand

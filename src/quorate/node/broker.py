@@ -13,7 +13,7 @@ between would look as if it were not ours.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from ssl import SSLContext
 
@@ -78,6 +78,7 @@ class BrokerRole:
         self._logger = self.parts.logger
         self._image: ClusterImage | None = None  # the one that was published last
         self._published_offset = -1
+        self._topics_opening: Collection[Uuid] = ()  # those that were created, as far as it is published now
         self._when_published: Callable[[], None] = lambda: None
         self._applied = asyncio.Event()
         self._published = asyncio.Event()
@@ -176,6 +177,7 @@ class BrokerRole:
             log_dirs,
             lambda: self._published_offset,
             self._features,
+            is_coming=self._is_coming,
         )
         self._when_published = routes.own_view.applied
         closing.push_async_callback(routes.close)
@@ -242,6 +244,7 @@ class BrokerRole:
             groups.follow(image, image.touched if self._image is image else None)
             if self._image is not image or image.touched is None or image.touched.quotas:
                 self.parts.quotas.update(image.quotas)
+            self._topics_opening = () if image.touched is None else image.touched.topics_added
             # Nothing may be awaited before this: what is applied from now on is noted for the next time.
             self._image, image.touched = image, Touched()
             self.configs.update(image)
@@ -251,12 +254,17 @@ class BrokerRole:
                 await shelf.set_aside_others([key for key, _ in found.assigned])
             await replicas.apply(found)
             self.parts.set_aside(image)
-            self._published_offset = offset
+            self._published_offset, self._topics_opening = offset, ()
             self._when_published()
             membership.metadata_applied(offset, image.brokers.get(self.settings.broker_id))
             if not self._published.is_set():
                 self._published.set()
                 membership.ready()
+
+    def _is_coming(self, topic_id: Uuid) -> bool:
+        """Whether a topic was created and that has not been carried out yet."""
+        touched = self._state.image.touched
+        return topic_id in self._topics_opening or (touched is not None and topic_id in touched.topics_added)
 
     async def _open_for_clients(self, membership: Membership) -> None:
         await membership.is_unfenced.wait()

@@ -37,6 +37,7 @@ from quorate.protocol.api.produce_fetch import (
 )
 from quorate.protocol.api.transactions import InitProducerIdRequest
 from quorate.protocol.message import Request
+from quorate.protocol.types import Uuid
 
 __all__ = ["BrokerRoutes", "ForwardingPlane"]
 
@@ -60,16 +61,18 @@ class BrokerRoutes:
         carried_out: Callable[[], int],
         features: Callable[[], Features],
         *,
+        is_coming: Callable[[Uuid], bool] = lambda _: False,
         without: Collection[type[Request]] = (),
     ) -> None:
-        """`carried_out` is the offset of the metadata up to which the broker has done what they say. Of
-        requests in `without` this control plane knows nothing, and they are not served."""
+        """`carried_out` is the offset of the metadata up to which the broker has done what they say;
+        `is_coming` says of a topic that it has not come to its creation. Of requests in `without` this
+        control plane knows nothing, and they are not served."""
         self._features = features
         self._control_plane = control_plane
         self._creation = TopicCreation(broker.settings, control_plane)
         self._producer_ids = InitProducerIdHandler(broker)
         own_view = self.own_view = OwnView(
-            broker.current_image, lambda: state.position.offset - 1, carried_out
+            broker.current_image, lambda: state.position.offset - 1, carried_out, is_coming
         )
         state.when_applied.append(lambda _: own_view.applied())
         forwarding = Forwarding(control_plane, own_view)
@@ -91,9 +94,9 @@ class BrokerRoutes:
             *GroupMembers(broker, groups).routes(),
             *GroupOffsets(broker, groups).routes(),
             *GroupAdministration(broker, groups).routes(),
-            *Metadata(broker, self._creation).routes(),
+            *Metadata(broker, self._creation, own_view).routes(),
             *forwarding.routes(),
-            *AlteringConfigs(broker, forwarding).routes(),
+            *AlteringConfigs(broker, forwarding, own_view).routes(),
             *Security(broker, forwarding).routes(),
             *Describing(broker).routes(),
             *DeletingRecords(broker).routes(),

@@ -3,7 +3,8 @@
 The file of a broker, its loggers, and what it can change while it runs are known to itself alone. So what is
 set for a broker is asked of that broker, which says no to what it would not do; levels of loggers it changes
 itself. Everything else, and what it has nothing against, is passed on to the active controller. One resource
-that is refused does not keep the others from being changed.
+that is refused does not keep the others from being changed. What is known here to be changed when the
+controller answers is told once this broker goes by it: whoever asks for it next is told what was set.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from quorate.broker import loggers
 from quorate.broker.cordoning import CORDONED_LOG_DIRS, objection_to
 from quorate.broker.handlers.forwarding import Forwarding
 from quorate.broker.handlers.metadata import CLUSTER_NAME
+from quorate.broker.handlers.own_view import OwnView
 from quorate.broker.serving import Broker, ResourceKind
 from quorate.broker.serving import Operation as Right
 from quorate.controller.config_descriptions import BROKER_LOGGER
@@ -44,9 +46,10 @@ _KNOWN: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 class AlteringConfigs:
     """Answers AlterConfigs, which names all keys of a resource, and IncrementalAlterConfigs."""
 
-    def __init__(self, broker: Broker, forwarding: Forwarding) -> None:
+    def __init__(self, broker: Broker, forwarding: Forwarding, own_view: OwnView) -> None:
         self._broker = broker
         self._forwarding = forwarding
+        self._own_view = own_view
 
     def routes(self) -> list[Route]:
         return [
@@ -74,6 +77,8 @@ class AlteringConfigs:
             response: Any = await self._forwarding.forward(context, header, _with(request, left))
             throttle_time_ms = response.throttle_time_ms
             answers |= _placed(asked, answers, response.responses)
+            if not request.validate_only:
+                await self._own_view.catches_up()
         made: Any = [answers[number] for number in sorted(answers)]
         if isinstance(request, AlterConfigsRequest):
             return AlterConfigsResponse(throttle_time_ms=throttle_time_ms, responses=made)

@@ -1,14 +1,16 @@
 """What clients ask first: which brokers are there, which topics, and who leads their partitions.
 
 Everything is answered from this broker's image of the cluster, for the listener that the client came in by.
+Who asks for a topic by name hears of it once this broker has carried out that it was created.
 Topics that a client may not see look as if they did not exist, or are left out where all are asked for.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Iterable, Sequence
 from typing import Any, Final, cast
 
+from quorate.broker.handlers.own_view import OwnView
 from quorate.broker.handlers.partition_rows import Described, Part, described_page, described_partitions
 from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS, TopicCreation
 from quorate.broker.listeners import Reachable
@@ -79,9 +81,10 @@ def authorized_operations(broker: Broker, context: RequestContext, kind: int, na
 class Metadata:
     """`routes` are Metadata, DescribeTopicPartitions and DescribeCluster."""
 
-    def __init__(self, broker: Broker, creation: TopicCreation) -> None:
+    def __init__(self, broker: Broker, creation: TopicCreation, own_view: OwnView) -> None:
         self._broker = broker
         self._creation = creation
+        self._own_view = own_view
 
     def routes(self) -> list[Route]:
         return [
@@ -94,23 +97,41 @@ class Metadata:
 
     def metadata(
         self, context: RequestContext, header: RequestHeader, request: MetadataRequest
-    ) -> MetadataResponse:
+    ) -> MetadataResponse | Awaitable[MetadataResponse]:
         version = header.request_api_version
         refused = _refusal(request, version)
         if refused is not None:
             return refused
-        others: list[_Topic] = []
         if request.topics is None or (version == 0 and not request.topics):
-            found = self._all(context)
-        else:
-            found, others = self._named(context, request, request.topics)
+            return self._answer(context, request, version, self._all(context), [])
+        found, others = self._named(context, request, request.topics)
+        coming = self._own_view.coming(found)
+        if coming is not None:
+            return self._answer_after(coming, context, request, version)
+        return self._answer(context, request, version, found, others)
+
+    async def _answer_after(
+        self, coming: Awaitable[object], context: RequestContext, request: MetadataRequest, version: int
+    ) -> MetadataResponse:
+        """The cluster is described as it is then."""
+        await coming
+        found, others = self._named(context, request, request.topics or ())
+        return self._answer(context, request, version, found, others)
+
+    def _answer(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        version: int,
+        topics: Sequence[Topic],
+        others: list[_Topic],
+    ) -> MetadataResponse:
         reachable = Reachable(self._broker.image, context.listener)
-        topics = self._described(context, request, reachable, found, version)
         return MetadataResponse(
             brokers=self._brokers(reachable),
             cluster_id=self._broker.settings.cluster_id,
             controller_id=self._controller_id(reachable),
-            topics=topics + others,
+            topics=self._described(context, request, reachable, topics, version) + others,
             cluster_authorized_operations=self._cluster_operations(
                 context, request.include_cluster_authorized_operations
             ),

@@ -1,18 +1,22 @@
-"""Answers about topics are held back until this broker shows what they say.
+"""Answers are held back until this broker shows what they say, and has done it.
 
 The active controller answers once a change is committed. This broker reads the same log, and may not have
 come that far: a client that is told of a new topic, and asks for its metadata at once, would hear that there
 is none. So the answer waits for the broker's own image, and until the broker has carried out what that says
 (replicas that are not open cannot be asked for), at most for as long as the client is willing to.
+
+The same holds for whoever did not create the topic, and hears of it for the first time: it will write at
+once. And for configurations, which this broker goes by only when it has carried out that they changed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from quorate.metadata.image import ClusterImage
+from quorate.metadata.topics import Topic
 from quorate.protocol.api.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -31,6 +35,7 @@ __all__ = ["OwnView"]
 Shows = Callable[[ClusterImage], bool]
 
 HOLDING_MS_MAX: Final = 30_000  # however patient the client is
+CATCHING_UP_MS_MAX: Final = 10_000  # for clients that do not say how patient they are
 
 
 @dataclass(slots=True)
@@ -44,17 +49,20 @@ class _Held:
 
 class OwnView:
     """What this broker shows of topics. `applied` has to be called whenever its image has changed, or more of
-    it has been carried out. `applied_offset` is where the image is, `carried_out` how far the broker is."""
+    it has been carried out. `applied_offset` is where the image is, `carried_out` how far the broker is;
+    `is_coming` says of a topic that its creation is still to be carried out."""
 
     def __init__(
         self,
         current_image: Callable[[], ClusterImage],
         applied_offset: Callable[[], int] = lambda: 0,
         carried_out: Callable[[], int] = lambda: 0,
+        is_coming: Callable[[Uuid], bool] = lambda _: False,
     ) -> None:
         self._current_image = current_image
         self._applied_offset = applied_offset
         self._carried_out = carried_out
+        self._is_coming = is_coming
         self._held: list[_Held] = []
 
     def applied(self) -> None:
@@ -81,8 +89,21 @@ class OwnView:
     ) -> bool:
         """Waits until the image shows what was answered to a request. Whether it came to that in time."""
         condition = _condition(request, response, ids)
-        if condition is None:
-            return True
+        return condition is None or await self._hold(condition, timeout_ms)
+
+    def coming(self, topics: Iterable[Topic]) -> Awaitable[bool] | None:
+        """What to wait for before clients hear of topics that the image shows; None if there is nothing."""
+        if self._carried_out() >= self._applied_offset() or not any(
+            self._is_coming(one.id) for one in topics
+        ):
+            return None
+        return self.catches_up()
+
+    async def catches_up(self) -> bool:
+        """Waits until the broker has carried out what its image shows now; whether it has come to that."""
+        return await self._hold(lambda _: True, CATCHING_UP_MS_MAX)
+
+    async def _hold(self, condition: Shows, timeout_ms: float) -> bool:
         held = _Held(condition, asyncio.get_running_loop().create_future())
         if self._is_over(held):
             return True
