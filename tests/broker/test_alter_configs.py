@@ -8,6 +8,7 @@ import pytest
 from broker.test_forwarding import Forwarder, header
 from broker.test_metadata import ANN, Asked
 from controller_cluster import Cluster
+from quorate.broker.handlers import alter_configs
 from quorate.broker.handlers.alter_configs import AlteringConfigs
 from quorate.broker.handlers.forwarding import Forwarding
 from quorate.broker.handlers.own_view import OwnView
@@ -15,6 +16,7 @@ from quorate.broker.serving import Operation as Right
 from quorate.broker.serving import ResourceKind
 from quorate.controller.config_of_brokers import BROKER_KEYS, Change
 from quorate.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
+from quorate.metadata.records import ConfigRecord
 from quorate.protocol.api.admin import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -104,6 +106,12 @@ class Altered:
         ]
 
 
+@pytest.fixture(autouse=True)
+def nothing_is_shown(monkeypatch):
+    """The controller of these tests agrees, and writes nothing."""
+    monkeypatch.setattr(alter_configs, "SHOWN_MS_MAX", 0)
+
+
 @pytest.fixture
 def altered():
     return Altered()
@@ -117,16 +125,26 @@ def logger():
 
 
 @BOTH
-def test_what_was_changed_is_told_once_the_broker_goes_by_it(kind):
+def test_what_was_changed_is_told_once_the_broker_goes_by_it(kind, monkeypatch):
+    monkeypatch.setattr(alter_configs, "SHOWN_MS_MAX", 60_000)
+
     async def scenario():
-        carried_out = 4
-        view = OwnView(lambda: None, lambda: 5, lambda: carried_out)
-        handler = Altered(own_view=view)._handlers[kind]
+        cluster, carried_out = Cluster([1, 2]), 4
+        view = OwnView(lambda: cluster.image, lambda: 5, lambda: carried_out)
+        altered = Altered(own_view=view)
+        handler = altered._handlers[kind]
         asked = (BROKER, "1", {"max.connections": "9"})
         tried = changing(kind, asked, validate_only=True)
         assert (await handler(ANN, header(tried, 1), tried)).responses[0].error_code == 0
-        request = changing(kind, asked, validate_only=False)
+        request = changing(kind, asked)
         waiting = asyncio.ensure_future(handler(ANN, header(request, 1), request))
+        await asyncio.sleep(0)
+        record = ConfigRecord(resource_type=BROKER, resource_name="1", name="max.connections", value="9")
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        cluster.apply(record)
+        view.applied()
         for _ in range(5):
             await asyncio.sleep(0)
         assert not waiting.done()

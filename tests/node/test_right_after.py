@@ -1,18 +1,15 @@
-"""What a node with both roles was just told, or has just told, it goes by: nobody has to ask twice."""
+"""What a node has just told, it goes by: nobody has to ask twice."""
 
 from pathlib import Path
 
 from broker.serving import a_batch, in_loop, produce
 from node.one_node import OneNode
-from quorate.client.admin import Admin, Resource, ResourceKind
 from quorate.client.cluster import Cluster
 from quorate.protocol.api.produce_fetch import ProduceResponse
 from quorate.protocol.api.topics import MetadataRequest, MetadataResponse
 from quorate.protocol.errors import ErrorCode
 
 TIMES = 20
-ME, ALL = Resource(ResourceKind.BROKER, "1"), Resource(ResourceKind.BROKER, "")
-IO_RATE = "follower.replication.throttled.rate"
 
 
 async def described_on_demand(cluster: Cluster, name: str) -> MetadataResponse.Topic:
@@ -39,14 +36,3 @@ async def test_a_topic_made_on_demand_can_be_written_to_as_soon_as_it_is_shown(t
             assert isinstance(response, ProduceResponse)
             codes.append(response.responses[0].partition_responses[0].error_code)
         assert codes == [ErrorCode.NONE] * TIMES
-
-
-@in_loop
-async def test_what_was_set_for_a_broker_is_what_is_read_right_after(tmp_path: Path):
-    async with OneNode(tmp_path) as node, Cluster(node.bootstrap) as cluster:
-        admin = Admin(cluster)
-        for number in range(TIMES):
-            for resource in (ALL, ME):
-                await admin.alter_configs(resource, put={IO_RATE: str(number)})
-                assert (await admin.describe_configs(ME, [IO_RATE]))[IO_RATE].value == str(number)
-            await admin.alter_configs(ME, delete=[IO_RATE])

@@ -3,8 +3,8 @@
 The file of a broker, its loggers, and what it can change while it runs are known to itself alone. So what is
 set for a broker is asked of that broker, which says no to what it would not do; levels of loggers it changes
 itself. Everything else, and what it has nothing against, is passed on to the active controller. One resource
-that is refused does not keep the others from being changed. What is known here to be changed when the
-controller answers is told once this broker goes by it: whoever asks for it next is told what was set.
+that is refused does not keep the others from being changed. What was
+changed is told once this broker goes by it: whoever asks for it next is told what was set.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from quorate.broker.cordoning import CORDONED_LOG_DIRS, objection_to
 from quorate.broker.handlers.forwarding import Forwarding
 from quorate.broker.handlers.metadata import CLUSTER_NAME
 from quorate.broker.handlers.own_view import OwnView
+from quorate.broker.handlers.shown_configs import Resource as _Resource
+from quorate.broker.handlers.shown_configs import change_of
 from quorate.broker.serving import Broker, ResourceKind
 from quorate.broker.serving import Operation as Right
 from quorate.controller.config_descriptions import BROKER_LOGGER
@@ -37,9 +39,9 @@ from quorate.protocol.errors import ApiError, ErrorCode
 __all__ = ["AlteringConfigs"]
 
 _Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
-_Resource = AlterConfigsRequest.Resource | IncrementalAlterConfigsRequest.AlterConfigsResource
 _Answer = AlterConfigsResponse.ResourceResponse | IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
+SHOWN_MS_MAX: Final = 2_000  # for what somebody else may have changed once more
 _KNOWN: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
@@ -74,11 +76,17 @@ class AlteringConfigs:
         left = [one for number, one in enumerate(asked) if number not in answers]
         throttle_time_ms = 0
         if left:
+            shown = change_of(left, self._broker.image)
             response: Any = await self._forwarding.forward(context, header, _with(request, left))
             throttle_time_ms = response.throttle_time_ms
             answers |= _placed(asked, answers, response.responses)
-            if not request.validate_only:
-                await self._own_view.catches_up()
+            changed = {
+                (one.resource_type, one.resource_name)
+                for one in response.responses
+                if one.error_code == ErrorCode.NONE
+            }
+            if changed and not request.validate_only:
+                await self._own_view.holds(shown(changed), SHOWN_MS_MAX)
         made: Any = [answers[number] for number in sorted(answers)]
         if isinstance(request, AlterConfigsRequest):
             return AlterConfigsResponse(throttle_time_ms=throttle_time_ms, responses=made)

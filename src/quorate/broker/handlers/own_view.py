@@ -35,7 +35,7 @@ __all__ = ["OwnView"]
 Shows = Callable[[ClusterImage], bool]
 
 HOLDING_MS_MAX: Final = 30_000  # however patient the client is
-CATCHING_UP_MS_MAX: Final = 10_000  # for clients that do not say how patient they are
+COMING_MS_MAX: Final = 10_000  # for a topic that is there, and may be slow to open
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class OwnView:
     ) -> bool:
         """Waits until the image shows what was answered to a request. Whether it came to that in time."""
         condition = _condition(request, response, ids)
-        return condition is None or await self._hold(condition, timeout_ms)
+        return condition is None or await self.holds(condition, timeout_ms)
 
     def coming(self, topics: Iterable[Topic]) -> Awaitable[bool] | None:
         """What to wait for before clients hear of topics that the image shows; None if there is nothing."""
@@ -97,13 +97,10 @@ class OwnView:
             self._is_coming(one.id) for one in topics
         ):
             return None
-        return self.catches_up()
+        return self.holds(lambda _: True, COMING_MS_MAX)
 
-    async def catches_up(self) -> bool:
-        """Waits until the broker has carried out what its image shows now; whether it has come to that."""
-        return await self._hold(lambda _: True, CATCHING_UP_MS_MAX)
-
-    async def _hold(self, condition: Shows, timeout_ms: float) -> bool:
+    async def holds(self, condition: Shows, timeout_ms: float) -> bool:
+        """Waits until the image shows something and the broker has done it; whether it has come to that."""
         held = _Held(condition, asyncio.get_running_loop().create_future())
         if self._is_over(held):
             return True
