@@ -247,8 +247,36 @@ class TestSyncing:
         assert groups.state == "PreparingRebalance"
         a.joins()
         b.joins()
+        groups.passes(1000)
         groups.settles(a, b)
         assert a.generation == 2
+
+    def test_while_nothing_can_be_stored_there_is_a_generation_per_second(self) -> None:
+        """However fast members come back. What they wait for cannot be had any sooner."""
+        groups = Groups()
+        a, b = completing(groups, "a", "b")
+        for _ in range(3):
+            generation, waits = a.generation, b.syncs()
+            groups.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+            a.syncs({a: b"1", b: b"2"})
+            assert waits.code is ErrorCode.COORDINATOR_NOT_AVAILABLE
+            assert (a.joins().waits, b.joins().waits) == (True, True)
+            groups.passes(600)
+            assert b.joins().waits, "it has given up waiting, and asks again"
+            groups.passes(399)
+            assert a.generation == generation
+            groups.passes(1)
+            assert (a.generation, b.generation) == (generation + 1, generation + 1)
+        groups.settles(a, b)
+        assert groups.state == "Stable"
+
+    def test_a_group_that_nobody_is_left_in_does_not_wait_for_the_log(self) -> None:
+        groups = Groups()
+        (a,) = completing(groups, "a")
+        groups.refuses = ErrorCode.NOT_ENOUGH_REPLICAS
+        a.syncs({a: b"1"})
+        a.leaves()
+        assert groups.state == "Empty"
 
     def test_an_assignment_leaves_only_when_it_is_committed(self) -> None:
         groups = Groups()

@@ -139,6 +139,8 @@ class ClassicGroup:
     completing_ms: float = 0
     delay_until_ms: float = 0
     """How long the first generation may be put off, at most."""
+    not_before_ms: float = 0
+    """No generation begins before that, because the last could not be stored."""
     has_newcomer: bool = False
     """Somebody came since the first generation was last put off."""
     replaced: tuple[Member, Member] | None = None

@@ -22,7 +22,7 @@ from quorate.coordinator.classic_rebalance import (
 )
 from quorate.coordinator.effects import Caller, Ticket
 from quorate.coordinator.group_records import GroupMetadataKey, GroupMetadataValue
-from quorate.coordinator.step import Step, Timer, TimerKind
+from quorate.coordinator.step import AGAIN_MIN_MS, Step, Timer, TimerKind
 from quorate.protocol.api.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -115,6 +115,7 @@ class ClassicGroups:
             step.cancel_timer(group.session(member.member_id))
             group.keep_alive(old, step)
         elif group.state is State.COMPLETING:
+            group.not_before_ms = step.now_ms + AGAIN_MIN_MS
             prepare(group, Cause(Trigger.NOT_STORED), step)
 
     def stays(self, group_id: str, step: Step) -> None:

@@ -8,6 +8,9 @@ Rules of Kafka that surprise:
 - A static member may miss the time to come back. It may not miss its session, and not the time to sync.
 - Whoever is given a new generation must ask for its assignment within the rebalance time-out, and is put out
   otherwise, even if the group has become stable without it.
+
+And one of ours: after an assignment that could not be stored the next generation begins a second later at
+the soonest. Until the log takes records again members do nothing but come back, as fast as they can.
 """
 
 from __future__ import annotations
@@ -65,7 +68,11 @@ def prepare_or_complete(group: ClassicGroup, cause: Cause, step: Step) -> None:
 
 def complete_if_all_joined(group: ClassicGroup, step: Step) -> None:
     """Nobody has to be waited for any more, unless more members are awaited before the first generation."""
-    if group.state is State.PREPARING and not group.is_delayed and group.members.all_joined:
+    if group.state is not State.PREPARING or group.is_delayed or not group.members.all_joined:
+        return
+    if group.members and step.now_ms < group.not_before_ms:
+        step.set_timer(group.timer(TimerKind.JOIN), group.not_before_ms - step.now_ms)
+    else:
         _complete(group, step)
 
 
