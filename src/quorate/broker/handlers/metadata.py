@@ -105,16 +105,15 @@ class Metadata:
         if request.topics is None or (version == 0 and not request.topics):
             return self._answer(context, request, version, self._all(context), [])
         found, others = self._named(context, request, request.topics)
-        coming = self._own_view.coming(found)
-        if coming is not None:
-            return self._answer_after(coming, context, request, version)
+        if self._own_view.is_any_coming(found):
+            return self._answer_later(context, request, version)
         return self._answer(context, request, version, found, others)
 
-    async def _answer_after(
-        self, coming: Awaitable[object], context: RequestContext, request: MetadataRequest, version: int
+    async def _answer_later(
+        self, context: RequestContext, request: MetadataRequest, version: int
     ) -> MetadataResponse:
         """The cluster is described as it is then."""
-        await coming
+        await self._own_view.catches_up()
         found, others = self._named(context, request, request.topics or ())
         return self._answer(context, request, version, found, others)
 

@@ -12,7 +12,7 @@ once. And for configurations, which this broker goes by only when it has carried
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from quorate.metadata.image import ClusterImage
@@ -38,7 +38,7 @@ HOLDING_MS_MAX: Final = 30_000  # however patient the client is
 COMING_MS_MAX: Final = 10_000  # for a topic that is there, and may be slow to open
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Held:
     """An answer that is held back: until the image shows it, and that offset has been carried out."""
 
@@ -63,7 +63,7 @@ class OwnView:
         self._applied_offset = applied_offset
         self._carried_out = carried_out
         self._is_coming = is_coming
-        self._held: list[_Held] = []
+        self._held: dict[_Held, None] = {}
 
     def applied(self) -> None:
         for held in list(self._held):
@@ -91,27 +91,27 @@ class OwnView:
         condition = _condition(request, response, ids)
         return condition is None or await self.holds(condition, timeout_ms)
 
-    def coming(self, topics: Iterable[Topic]) -> Awaitable[bool] | None:
-        """What to wait for before clients hear of topics that the image shows; None if there is nothing."""
-        if self._carried_out() >= self._applied_offset() or not any(
-            self._is_coming(one.id) for one in topics
-        ):
-            return None
-        return self.holds(lambda _: True, COMING_MS_MAX)
+    def is_any_coming(self, topics: Iterable[Topic]) -> bool:
+        """Whether the image shows one of these, and the broker has not carried out that it was created."""
+        return self._carried_out() < self._applied_offset() and any(self._is_coming(one.id) for one in topics)
+
+    async def catches_up(self) -> bool:
+        """Waits until the broker has carried out what its image shows now; whether it has come to that."""
+        return await self.holds(lambda _: True, COMING_MS_MAX)
 
     async def holds(self, condition: Shows, timeout_ms: float) -> bool:
         """Waits until the image shows something and the broker has done it; whether it has come to that."""
         held = _Held(condition, asyncio.get_running_loop().create_future())
         if self._is_over(held):
             return True
-        self._held.append(held)
+        self._held[held] = None
         try:
             async with asyncio.timeout(max(0.0, min(timeout_ms, HOLDING_MS_MAX)) / 1000):
                 await held.done
         except TimeoutError:
             return False
         finally:
-            self._held.remove(held)
+            del self._held[held]
         return True
 
 
