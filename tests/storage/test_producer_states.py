@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 from partition_logs import a_marker, a_produced
 
 from quorate.protocol.batch import BatchHeader, ControlType, build, build_control, read_header, stamp
+from quorate.protocol.codec import decode
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.storage.indexes import AbortedTransaction
-from quorate.storage.producer_snapshots import decode_snapshot, encode_snapshot
+from quorate.storage.producer_snapshots import decode_snapshot, encode_entries, encode_snapshot
 from quorate.storage.producer_states import ProducerDraft, ProducerStates, RememberedBatch, read_marker
+from quorate.storage.producers import ProducerSnapshot
 
 LAST = (1 << 31) - 1
 
@@ -294,10 +296,13 @@ def test_a_snapshot_is_what_kafka_writes() -> None:
         (9, 1, -1, -1, 0, 6000, 6, -1),
     ]
     body = pack(">i", 3) + b"".join(pack(">qhiqiqiq", *entry) for entry in entries)
-    data = encode_snapshot(states)
+    data = encode_snapshot([encode_entries(states)])
+    assert decode(ProducerSnapshot, 1, data, 2).producer_entries == [
+        ProducerSnapshot.ProducerEntry(**entry._asdict()) for entry in states.entries()
+    ]
     assert data == pack(">hI", 1, crc32c(body)) + body
     again = decode_snapshot(data)
-    assert encode_snapshot(again) == data
+    assert encode_snapshot([encode_entries(again)]) == data
     assert again.open_transactions == states.open_transactions == [(105, 8)]
     assert list(again.of(7).batches) == [RememberedBatch(13, 14, 103, 104, 1001)]
     assert verdict(again, a_produced(7, 13, 2, epoch=2)) == 103
@@ -306,7 +311,7 @@ def test_a_snapshot_is_what_kafka_writes() -> None:
 
 
 def test_a_sequence_that_wrapped_is_found_again_in_a_snapshot() -> None:
-    again = decode_snapshot(encode_snapshot(given_batches((0, LAST - 1, 5))))
+    again = decode_snapshot(encode_snapshot([encode_entries(given_batches((0, LAST - 1, 5)))]))
     assert again.of(7).batches[0] == RememberedBatch(LAST - 1, 2, 100, 104, 1004)
 
 
@@ -317,11 +322,11 @@ def test_a_sequence_that_wrapped_is_found_again_in_a_snapshot() -> None:
         (lambda data: b"\x00\x02" + data[2:], "version 2, not 1"),
         (lambda data: data[:-1], "checksum"),
         (lambda data: data[:20] + bytes([data[20] ^ 1]) + data[21:], "checksum"),
-        (lambda data: pack(">hI", 1, crc32c(data[6:-1])) + data[6:-1], "ProducerSnapshot"),
+        (lambda data: pack(">hI", 1, crc32c(data[6:-1])) + data[6:-1], "45 bytes are not 1 producers"),
     ],
 )
 def test_a_damaged_snapshot_is_noticed(damage, reason: str) -> None:  # type: ignore[no-untyped-def]
-    data = encode_snapshot(given_batches((0, 0, 1)))
+    data = encode_snapshot([encode_entries(given_batches((0, 0, 1)))])
     with pytest.raises(ValueError, match=reason):
         decode_snapshot(damage(data))
 

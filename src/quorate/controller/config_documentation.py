@@ -206,6 +206,8 @@ _BROKERS: Final[Mapping[str, str]] = {
     "quorate.log.format": "How the lines of the log look: plain or json.",
     "quorate.log.level": "How much the log says when the node starts.",
     "quorate.produce.validation": "Whether every record of a batch is looked at, or its header alone.",
+    "quorate.producer.ids.max": "How many producers the partitions of a broker remember together.",
+    "quorate.producer.ids.per.partition.max": "How many producers a partition remembers.",
     "quorate.zookeeper.digest": "user:password with which a broker is known to ZooKeeper.",
     "quota.window.num": "How many windows the rate of a client is measured over.",
     "quota.window.size.seconds": "The length of a window that the rate of a client is measured over.",

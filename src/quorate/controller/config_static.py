@@ -136,6 +136,8 @@ STATIC_CONFIGS: Final[Mapping[str, Definition]] = {
     "quorate.log.format": _string("plain"),
     "quorate.log.level": _string("INFO"),
     "quorate.produce.validation": _string("records"),
+    "quorate.producer.ids.max": _long("100000"),
+    "quorate.producer.ids.per.partition.max": _long("10000"),
     "quorate.zookeeper.digest": Definition(ConfigType.PASSWORD),
     "quota.window.num": _int("11"),
     "quota.window.size.seconds": _int("1"),

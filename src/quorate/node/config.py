@@ -60,6 +60,7 @@ from quorate.node.logs import FORMATS, LEVELS
 from quorate.protocol.compression import Codec
 from quorate.raft.quorum import QuorumSettings
 from quorate.raft.voters import Endpoint, ReplicaKey, Voter, VoterSet
+from quorate.storage.producer_room import ProducerRoom
 from quorate.values import dataclass
 
 __all__ = ["SETTINGS", "ConfigError", "Listener", "NodeConfig", "parse_config"]
@@ -157,6 +158,8 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "offsets.commit.timeout.ms": between(1, INT_MAX, 5000),
     "offsets.topic.compression.codec": between(0, 4, 0),
     "quorate.produce.validation": Setting(read_validation, "records or header", "records"),
+    "quorate.producer.ids.max": at_least(1, 100_000),
+    "quorate.producer.ids.per.partition.max": at_least(1, 10_000),
     "quorate.events.publish": boolean(True),
     "quorate.events.settle.ms": ms(30_000),
     "quorate.lab.enabled": boolean(False),
@@ -379,6 +382,10 @@ class NodeConfig:
         if limit_bytes <= 0:
             return Budget()
         return Budget(limit_bytes, min(self["socket.request.max.bytes"], limit_bytes // 2))
+
+    def producer_room(self) -> ProducerRoom:
+        """How many producers the logs of a broker remember."""
+        return ProducerRoom(self["quorate.producer.ids.per.partition.max"], self["quorate.producer.ids.max"])
 
     @property
     def limits(self) -> Limits:

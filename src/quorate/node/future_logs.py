@@ -144,6 +144,7 @@ class FutureLogs:
                 topic_id=key.topic_id,
                 now_ms=self._host.wall_ms(),
                 recovery_point=directory.take_recovery_point(name),
+                room=self._shelf.producers,
             )
         except StorageError as error:
             self._shelf.fail_directory(directory, error)

@@ -33,6 +33,7 @@ from quorate.storage.errors import StorageError
 from quorate.storage.log_directories import LogDirectories, LogDirectory
 from quorate.storage.partition_log import PartitionLog
 from quorate.storage.partition_metadata import read_topic_id
+from quorate.storage.producer_room import ProducerRoom
 
 __all__ = ["DirectoryShelf"]
 
@@ -42,7 +43,8 @@ PREFERENCES_MAX: Final = 10_000  # for replicas that may never come
 class DirectoryShelf:
     """A `broker.replicas.LogShelf`."""
 
-    def __init__(self, host: Host, directories: LogDirectories) -> None:
+    def __init__(self, host: Host, directories: LogDirectories, producers: ProducerRoom) -> None:
+        self.producers = producers
         self._host = host
         self._directories = directories
         self._logger = logging.getLogger(f"quorate.broker.{host.name}")
@@ -64,7 +66,7 @@ class DirectoryShelf:
             node_id=settings.broker_id,
             locked=() if config.is_of_zookeeper else (config.metadata_directory,),
         )
-        shelf = cls(host, directories)
+        shelf = cls(host, directories, config.producer_room())
         for path, reason in directories.offline.items():
             shelf._logger.error("log directory offline path=%s reason=%s", path, reason)
         for directory in list(directories.online):
@@ -153,6 +155,7 @@ class DirectoryShelf:
                 now_ms=self._host.wall_ms(),
                 recovery_point=directory.take_recovery_point(name),
                 start_offset=directory.start_offsets.get(name, 0),
+                room=self.producers,
             )
         except StorageError as error:
             self.fail_directory(directory, error)

@@ -39,6 +39,7 @@ from quorate.storage.produced import (
     bytes_of,
     stamped_header,
 )
+from quorate.storage.producer_room import ProducerRoom
 from quorate.storage.producer_states import ProducerStates, read_marker
 from quorate.storage.recovery import RecoveryReport
 from quorate.storage.retention import retained_from
@@ -66,11 +67,13 @@ class PartitionLog:
         now_ms: int,
         recovery_point: int | None,
         start_offset: int = 0,
+        room: ProducerRoom | None = None,
     ) -> PartitionLog:
         """Opens a log, or begins one, and recovers it.
 
         `recovery_point` is the offset up to which it is known to be synced (0 if nothing is), or None if it
-        was closed in order; `start_offset` is where it begins, if that was remembered elsewhere.
+        was closed in order; `start_offset` is where it begins, if that was remembered elsewhere. Its
+        producers share the `room` with those of other logs.
         """
         log = await Log.open(
             files,
@@ -81,7 +84,7 @@ class PartitionLog:
             recovery_point=recovery_point,
             start_offset=start_offset,
         )
-        producers = PartitionProducers(files, log)
+        producers = PartitionProducers(files, log, ProducerRoom() if room is None else room)
         try:
             with storage_errors(directory):
                 await producers.load()
@@ -383,7 +386,10 @@ class PartitionLog:
 
     async def close(self) -> None:
         """Syncs everything and closes. Such a log need not be recovered, nor its producers be found again."""
-        await self._log.close()
+        try:
+            await self._log.close()
+        finally:
+            self._producers.close()
 
     def abandon(self) -> None:
         """Closes the files as they are. Nothing may be being awaited."""

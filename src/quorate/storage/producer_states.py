@@ -15,12 +15,18 @@ for the transaction index.
 
 Batches of clients are checked before they are appended (`check`), markers too (`check_marker`). Everything
 that is in the log is then taken as it is (`update`, `finish`): a leader has checked it, when it was one.
+
+**Room.** So many producers are remembered and no more, of a partition and of a node (`producer_room`). Those
+that have written nothing for longest are forgotten first, as if they had expired; one with an open
+transaction never is.
+
+**Snapshots.** `freeze` gives what is known now, and it does not change after that: whoever is changed next is
+changed as a copy. So a snapshot can be written bit by bit.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
@@ -29,9 +35,17 @@ from quorate.protocol.batch import BatchHeader, ControlType, control_type, recor
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import Buffer
 from quorate.storage.indexes import AbortedTransaction
-from quorate.storage.producers import ProducerSnapshot
+from quorate.storage.producer_room import ProducerRoom
 
-__all__ = ["Marker", "ProducerDraft", "ProducerState", "ProducerStates", "RememberedBatch", "read_marker"]
+__all__ = [
+    "Marker",
+    "ProducerDraft",
+    "ProducerEntry",
+    "ProducerState",
+    "ProducerStates",
+    "RememberedBatch",
+    "read_marker",
+]
 
 _REMEMBERED_BATCHES: Final = 5
 _SEQUENCE_MASK: Final = 0x7FFFFFFF
@@ -50,6 +64,20 @@ class RememberedBatch(NamedTuple):
     base_offset: int
     last_offset: int
     timestamp_ms: int
+
+
+class ProducerEntry(NamedTuple):
+    """What a snapshot keeps of a producer, in the order of `producers.ProducerSnapshot`: the last batch
+    alone."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    last_offset: int
+    offset_delta: int
+    timestamp: int
+    coordinator_epoch: int
+    current_txn_first_offset: int
 
 
 class Marker(NamedTuple):
@@ -85,15 +113,17 @@ class ProducerState:
         "last_timestamp_ms",
         "producer_id",
         "transaction_first_offset",
+        "used",
     )
 
     def __init__(self, producer_id: int) -> None:
         self.producer_id = producer_id
         self.epoch = _NO_EPOCH
-        self.batches: deque[RememberedBatch] = deque(maxlen=_REMEMBERED_BATCHES)
+        self.batches: tuple[RememberedBatch, ...] = ()
         self.coordinator_epoch = -1
         self.last_timestamp_ms = -1
         self.transaction_first_offset: int | None = None
+        self.used = 0  # when it wrote last: see `ProducerRoom.clock`
 
     @property
     def last_sequence(self) -> int:
@@ -112,11 +142,38 @@ class ProducerState:
 
     def copy(self) -> ProducerState:
         made = ProducerState(self.producer_id)
-        made.batches = self.batches.copy()
+        made.batches = self.batches
         made.epoch = self.epoch
         made.coordinator_epoch = self.coordinator_epoch
         made.last_timestamp_ms = self.last_timestamp_ms
         made.transaction_first_offset = self.transaction_first_offset
+        made.used = self.used
+        return made
+
+    def entry(self) -> ProducerEntry:
+        last = self.batches[-1] if self.batches else None
+        first_offset = self.transaction_first_offset
+        return ProducerEntry(
+            self.producer_id,
+            self.epoch,
+            last.last_sequence if last else _NO_SEQUENCE,
+            last.last_offset if last else _NO_OFFSET,
+            last.last_offset - last.base_offset if last else 0,
+            self.last_timestamp_ms,
+            self.coordinator_epoch,
+            _NO_OFFSET if first_offset is None else first_offset,
+        )
+
+    @classmethod
+    def of_entry(cls, entry: ProducerEntry) -> ProducerState:
+        made = cls(entry.producer_id)
+        made.epoch = entry.epoch
+        made.coordinator_epoch = entry.coordinator_epoch
+        made.last_timestamp_ms = entry.timestamp
+        if entry.last_offset >= 0:
+            made.batches = (_remembered(entry),)
+        if entry.current_txn_first_offset >= 0:
+            made.transaction_first_offset = entry.current_txn_first_offset
         return made
 
     def check(self, header: BatchHeader) -> RememberedBatch | None:
@@ -148,12 +205,12 @@ class ProducerState:
     def update(self, header: BatchHeader) -> None:
         """A batch was appended."""
         if header.producer_epoch != self.epoch:
-            self.batches.clear()
+            self.batches = ()
             self.epoch = header.producer_epoch
         base_offset, delta, timestamp_ms, sequence = _remembered_fields(header)
         last_sequence = (sequence + delta) & _SEQUENCE_MASK if sequence >= 0 else _NO_SEQUENCE
         fields = (sequence, last_sequence, base_offset, base_offset + delta, timestamp_ms)
-        self.batches.append(tuple.__new__(RememberedBatch, fields))
+        self.batches = (*self.batches[1 - _REMEMBERED_BATCHES :], tuple.__new__(RememberedBatch, fields))
         self.last_timestamp_ms = timestamp_ms
         if self.transaction_first_offset is None and header.is_transactional:
             self.transaction_first_offset = header.base_offset
@@ -161,7 +218,7 @@ class ProducerState:
     def finish(self, epoch: int, marker: Marker) -> None:
         """A marker was appended. One that raises the epoch leaves no sequence to go on from."""
         if epoch != self.epoch:
-            self.batches.clear()
+            self.batches = ()
             self.epoch = epoch
         self.coordinator_epoch = marker.coordinator_epoch
         self.last_timestamp_ms = marker.timestamp_ms
@@ -184,7 +241,7 @@ class ProducerState:
         return (
             self.producer_id,
             self.epoch,
-            list(self.batches),
+            self.batches,
             self.coordinator_epoch,
             self.last_timestamp_ms,
             self.transaction_first_offset,
@@ -204,9 +261,11 @@ class ProducerStates:
     0
     """
 
-    __slots__ = ("_open", "_states", "unreplicated")
+    __slots__ = ("_frozen_at", "_open", "_room", "_states", "unreplicated")
 
-    def __init__(self) -> None:
+    def __init__(self, room: ProducerRoom | None = None) -> None:
+        self._room = ProducerRoom() if room is None else room
+        self._frozen_at = -1  # who wrote nothing since then must not be changed, but copied
         self._states: dict[int, ProducerState] = {}
         self._open: dict[int, int] = {}  # transactions by their first offset, which increases; the producer
         self.unreplicated: dict[int, int] = {}  # first offset of finished ones; where their marker is
@@ -269,9 +328,7 @@ class ProducerStates:
         producer_id = header.producer_id
         if producer_id < 0:
             return
-        state = self._states.get(producer_id)
-        if state is None:
-            state = self._states[producer_id] = ProducerState(producer_id)
+        state = self._to_change(producer_id)
         had_transaction = state.transaction_first_offset is not None
         state.update(header)
         if not had_transaction and state.transaction_first_offset is not None:
@@ -285,14 +342,14 @@ class ProducerStates:
             if first_offset is not None and (known is None or known.transaction_first_offset is None):
                 self._open[first_offset] = state.producer_id
                 self._open = dict(sorted(self._open.items()))
+            self._to_change(state.producer_id)  # which makes room, and notes that it was used
+            state.used = self._room.clock
             self._states[state.producer_id] = state
 
     def finish(self, header: BatchHeader, marker: Marker) -> AbortedTransaction | None:
         """Takes the end of a transaction into account. What to record, if it was aborted and had data."""
         producer_id = header.producer_id
-        state = self._states.get(producer_id)
-        if state is None:
-            state = self._states[producer_id] = ProducerState(producer_id)
+        state = self._to_change(producer_id)
         first_offset = state.transaction_first_offset
         state.finish(header.producer_epoch, marker)
         if first_offset is None:
@@ -333,47 +390,77 @@ class ProducerStates:
             del self._states[producer_id]
         return len(expired)
 
+    # Room
+
+    def _to_change(self, producer_id: int) -> ProducerState:
+        """The state of a producer that writes now. One that was not known may take the place of others."""
+        room = self._room
+        room.clock += 1
+        state = self._states.get(producer_id)
+        if state is None:
+            excess = len(self._states) + 1 - room.partition_max
+            if excess > 0:
+                self.forget_until(room.age_to_forget(self.ages(), excess))
+            state = self._states[producer_id] = ProducerState(producer_id)
+            state.used = room.clock
+            room.entered(self)
+        elif state.used <= self._frozen_at:
+            state = self._states[producer_id] = state.copy()
+        state.used = room.clock
+        return state
+
+    def ages(self) -> list[int]:
+        """When each of those who may be forgotten wrote last."""
+        return [one.used for one in self._states.values() if one.transaction_first_offset is None]
+
+    def forget_until(self, used: int) -> None:
+        """Forgets who wrote nothing since then, unless it has an open transaction."""
+        self._states = {
+            producer_id: state
+            for producer_id, state in self._states.items()
+            if state.used > used or state.transaction_first_offset is not None
+        }
+
+    def taken_over(self, room: ProducerRoom) -> ProducerStates:
+        """The same for another log. This one is not used any more."""
+        made = ProducerStates(room)
+        made._states, made._open, made.unreplicated = self._states, self._open, self.unreplicated
+        if len(made):
+            room.entered(made)
+        return made
+
+    def leave(self) -> None:
+        """What is known here counts no more: something else has taken its place, or the log is closed."""
+        self._room.left(self)
+
     # As a snapshot
 
-    def entries(self) -> list[ProducerSnapshot.ProducerEntry]:
-        """What a snapshot keeps: of each producer the last batch alone."""
-        found = []
-        for state in self._states.values():
-            last = state.batches[-1] if state.batches else None
-            first_offset = state.transaction_first_offset
-            found.append(
-                ProducerSnapshot.ProducerEntry(
-                    producer_id=state.producer_id,
-                    epoch=state.epoch,
-                    last_sequence=last.last_sequence if last else _NO_SEQUENCE,
-                    last_offset=last.last_offset if last else _NO_OFFSET,
-                    offset_delta=last.last_offset - last.base_offset if last else 0,
-                    timestamp=state.last_timestamp_ms,
-                    coordinator_epoch=state.coordinator_epoch,
-                    current_txn_first_offset=_NO_OFFSET if first_offset is None else first_offset,
-                )
-            )
-        return found
+    def freeze(self) -> list[ProducerState]:
+        """What is known now. None of it changes any more."""
+        self._frozen_at = self._room.clock
+        return list(self._states.values())
+
+    def entries(self) -> list[ProducerEntry]:
+        return [state.entry() for state in self._states.values()]
 
     @classmethod
-    def of_entries(cls, entries: Collection[ProducerSnapshot.ProducerEntry]) -> ProducerStates:
-        made = cls()
-        for entry in entries:
-            state = made._states[entry.producer_id] = ProducerState(entry.producer_id)
-            state.epoch = entry.epoch
-            state.coordinator_epoch = entry.coordinator_epoch
-            state.last_timestamp_ms = entry.timestamp
-            if entry.last_offset >= 0:
-                state.batches.append(_remembered(entry))
-            if entry.current_txn_first_offset >= 0:
-                state.transaction_first_offset = entry.current_txn_first_offset
-        made._open = dict(
-            sorted(
-                (one.current_txn_first_offset, one.producer_id)
-                for one in entries
-                if one.current_txn_first_offset >= 0
-            )
-        )
+    def of_entries(cls, entries: Iterable[ProducerEntry], room: ProducerRoom | None = None) -> ProducerStates:
+        """As far as there is room: what is the last in the log is kept, and producers of which there is no
+        batch any more, only the epoch that the end of a transaction has given them."""
+        made = cls(room)
+        ordered = sorted(entries, key=_age_of_entry)
+        excess = len(ordered) - made._room.partition_max
+        for index, entry in enumerate(ordered):
+            first_offset = entry.current_txn_first_offset
+            if first_offset >= 0:
+                made._open[first_offset] = entry.producer_id
+            elif index < excess:
+                continue
+            state = made._states[entry.producer_id] = ProducerState.of_entry(entry)
+            made._room.clock += 1
+            state.used = made._room.clock
+            made._room.entered(made)
+        made._open = dict(sorted(made._open.items()))
         return made
 
 
@@ -409,7 +496,11 @@ class ProducerDraft:
             self._changed = {}
 
 
-def _remembered(entry: ProducerSnapshot.ProducerEntry) -> RememberedBatch:
+def _age_of_entry(entry: ProducerEntry) -> tuple[bool, int]:
+    return entry.last_offset < 0, entry.last_offset
+
+
+def _remembered(entry: ProducerEntry) -> RememberedBatch:
     has_sequence = entry.last_sequence >= 0
     return RememberedBatch(
         (entry.last_sequence - entry.offset_delta) & _SEQUENCE_MASK if has_sequence else _NO_SEQUENCE,
