@@ -9,6 +9,7 @@ import struct
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
+from quorate.net.admitted import Admitted
 from quorate.net.client import Connection
 from quorate.net.limits import Limits
 from quorate.net.routes import Features, Route, RouteTable
@@ -60,11 +61,20 @@ async def serving(
     features: Features | None = None,
     logger: logging.Logger | None = None,
     port: int = 0,
+    admitted: Admitted | None = None,
+    connection_turn_ms: Callable[[str], float] | None = None,
     **limits: int,
 ) -> AsyncIterator[Server]:
     """A server with these routes, Heartbeat if there are none, and these limits."""
     table = RouteTable(routes or [Route(HeartbeatRequest, answer_beat)], features)
-    server = Server("TEST", table, limits=Limits(**limits), logger=logger)
+    server = Server(
+        "TEST",
+        table,
+        limits=Limits(**limits),
+        logger=logger,
+        admitted=admitted,
+        connection_turn_ms=connection_turn_ms,
+    )
     await server.start(HOST, port)
     try:
         yield server

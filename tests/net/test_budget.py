@@ -15,6 +15,7 @@ from net.nodes import (
     serving,
     wait_until,
 )
+from quorate.net.admitted import Admitted, ConnectionLimits
 from quorate.net.budget import SLACK_BYTES, Budget
 from quorate.net.framing import SHORT_READ_BYTES
 from quorate.net.limits import Limits
@@ -258,7 +259,8 @@ async def test_a_pipeline_of_small_requests_is_bounded_while_memory_is_short():
 
 
 async def test_connections_from_one_address_are_limited():
-    async with serving(connections_per_address_max=2) as server, raw(server) as one, raw(server) as other:
+    admitted = Admitted(ConnectionLimits(per_address_max=2))
+    async with serving(admitted=admitted) as server, raw(server) as one, raw(server) as other:
         one.ask_beats(range(1))
         other.ask_beats(range(1))
         await one.beats(1)

@@ -22,6 +22,7 @@ from nodes import (
 )
 
 import samples
+from quorate.net.admitted import Admitted, ConnectionLimits
 from quorate.net.client import ConnectionLost
 from quorate.net.conversation import Conversation
 from quorate.net.outgoing import Outgoing
@@ -513,18 +514,38 @@ async def test_idle_connections_are_closed_and_busy_ones_are_not(caplog):
     assert ["idle for too long" in line for line in closing_lines(caplog)] == [True, True]
 
 
-async def test_too_many_connections(caplog):
-    async with serving(connections_max=2) as server, raw(server) as one, connected(server) as two:
-        for _ in range(3):
-            async with raw(server) as refused:
-                assert await refused.is_closed()
-        assert server.counters.connections_refused == 3
-        await two.request(beat(), VERSION, timeout_ms=10_000)
-        one.writer.transport.abort()
-        await wait_until(lambda: server.connections == 1)
-        async with connected(server) as three:
-            await three.request(beat(), VERSION, timeout_ms=10_000)
-    assert ["there are 2 connections already" in line for line in closing_lines(caplog)] == [True] * 3
+async def test_whoever_comes_when_all_places_are_taken_has_that_of_one_who_is_idle(caplog):
+    admitted = Admitted(ConnectionLimits(connections_max=2))
+    async with serving(admitted=admitted) as server, raw(server) as idle, connected(server) as busy:
+        await busy.request(beat(), VERSION, timeout_ms=10_000)
+        for number in range(3):
+            async with connected(server) as other:
+                await other.request(beat(), VERSION, timeout_ms=10_000)
+                if not number:
+                    assert await idle.is_closed()
+                await busy.request(beat(), VERSION, timeout_ms=10_000)
+                assert server.connections <= 3  # one may still be ending
+            await wait_until(lambda: server.connections == 1)
+        assert server.counters.connections_displaced == 1
+        assert server.counters.connections_refused == 0
+    assert "all connections are taken" in caplog.text
+
+
+async def test_a_connection_that_came_too_fast_is_served_when_it_is_its_turn():
+    turns = iter([600_000.0, 1.0, 0.0])
+    async with (
+        serving(connection_turn_ms=lambda _: next(turns)) as server,
+        raw(server) as much_later,
+        raw(server) as soon,
+        raw(server) as at_once,
+    ):
+        for one in (much_later, soon, at_once):
+            one.ask_beats(range(1))
+        assert await at_once.beats(1) == [(0, 0)]
+        assert await soon.beats(1) == [(0, 0)]
+        assert server.counters.requests == 2
+        assert server.counters.connections_held_back == 0
+        assert server.connections == 3
 
 
 # The end of the server

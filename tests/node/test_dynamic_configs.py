@@ -70,7 +70,7 @@ async def test_what_was_set_outlives_the_process(tmp_path: Path):
         await Admin(cluster).alter_configs(ME, put={"max.connections": "77"})
     async with node, Cluster(node.bootstrap) as cluster:
         assert await is_worth(Admin(cluster), "max.connections") == ("77", SOURCE["broker"])
-        assert node.node.broker.listeners()[0].limits.connections_max == 77
+        assert node.node.broker.listeners()[0].admitted.limits.connections_max == 77
 
 
 @in_loop
@@ -93,10 +93,10 @@ async def test_how_many_may_connect_changes_at_once(tmp_path: Path):
         assert await is_let_in()
         await node.until(lambda: server.connections <= 1)
         await admin.alter_configs(ME, put={"max.connections.per.ip": "1"})
-        await node.until(lambda: server.limits.connections_per_address_max == 1)
+        await node.until(lambda: server.admitted.limits.per_address_max == 1)
         assert not await is_let_in()
         await admin.alter_configs(ME, delete=["max.connections.per.ip"])
-        await node.until(lambda: server.limits.connections_per_address_max == 2**31 - 1)
+        await node.until(lambda: server.admitted.limits.per_address_max == 2**31 - 1)
         assert await is_let_in()
 
 

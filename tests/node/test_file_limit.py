@@ -12,7 +12,7 @@ from quorate.node.file_limit import files_for_segments
 
 @pytest.mark.parametrize(
     ("limit", "connections", "files"),
-    [(1024, 10_000, 448), (1024, 100, 860), (100, 100, 64), (1 << 20, 10_000, (1 << 20) - 10_064)],
+    [(1024, 10_000, 320), (1024, 100, 732), (100, 100, 64), (1 << 20, 10_000, (1 << 20) - 10_192)],
 )
 def test_segments_get_what_connections_and_syncs_do_not_need(limit: int, connections: int, files: int):
     assert files_for_segments(limit, connections) == files

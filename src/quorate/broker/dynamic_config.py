@@ -31,7 +31,7 @@ from quorate.controller.config_descriptions import (
     DYNAMIC_DEFAULT_BROKER,
     STATIC_BROKER,
 )
-from quorate.controller.config_of_brokers import BROKER_KEYS, broker_key, synonyms_of
+from quorate.controller.config_of_brokers import broker_key, synonyms_of
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, ClusterImage
 
 __all__ = ["DynamicConfig", "Given"]
@@ -67,7 +67,7 @@ class DynamicConfig:
 
     def when_changed(self, tell: Callable[[], None], *keys: str) -> None:
         """Calls `tell` whenever one or more of the keys have become worth something else."""
-        assert all(key in BROKER_KEYS for key in keys), keys
+        assert all(map(broker_key, keys)), keys
         self._listeners.append((tell, keys))
 
     def given(self, key: str) -> list[Given]:
@@ -108,7 +108,9 @@ class DynamicConfig:
                     self._logger.info("config key=%s scope=%s value=%s", key, scope, value)
 
     def _value(self, key: str) -> Any:
-        definition = BROKER_KEYS[key].definition
+        known = broker_key(key)
+        assert known is not None, key
+        definition = known.definition
         for _, text, source in _of(key, self.given(key)):
             try:
                 return definition.read(text)

@@ -8,7 +8,7 @@ tables against Apache's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from quorate.controller.config_types import (
@@ -18,6 +18,7 @@ from quorate.controller.config_types import (
     at_least,
     between,
     duration_or,
+    hosts_and_numbers,
     items_of,
     not_empty,
     one_of,
@@ -31,11 +32,13 @@ __all__ = [
     "CLUSTER_CONFIGS",
     "GROUP_CONFIGS",
     "INTERNAL",
+    "LISTENER_CONFIGS",
     "STATIC",
     "TOPIC_CONFIGS",
     "UNITS_MS",
     "broker_definition",
     "group_synonym",
+    "is_of_listener",
     "topic_defaults",
 ]
 
@@ -179,7 +182,7 @@ CLUSTER_CONFIGS: Final[Mapping[str, Definition]] = {
     "max.connection.creation.rate": _int(_INT_MAX, at_least(0)),
     "max.connections": _int(_INT_MAX, at_least(0)),
     "max.connections.per.ip": _int(_INT_MAX, at_least(0)),
-    "max.connections.per.ip.overrides": _string(""),
+    "max.connections.per.ip.overrides": _string("", hosts_and_numbers()),
     "max.decompressed.message.bytes": _int("8388608", at_least(0)),
     "message.max.bytes": _int("1048588", at_least(0)),
     "metric.reporters": _list("org.apache.kafka.common.metrics.JmxReporter"),
@@ -245,6 +248,9 @@ BROKER_CONFIGS: Final[Mapping[str, Definition]] = {
     "ssl.truststore.type": _string("JKS"),
 }
 
+# Of all brokers, and of single listeners of one.
+LISTENER_CONFIGS: Final = frozenset({"max.connection.creation.rate", "max.connections"})
+
 # Those of consumer groups must also lie between the node's `group.consumer.min.*` and `max.*`. The others
 # have the defaults of such keys as bounds.
 GROUP_CONFIGS: Final[Mapping[str, Definition]] = {
@@ -309,7 +315,19 @@ def broker_definition(name: str) -> Definition | None:
     if of_listener is None:
         return CLUSTER_CONFIGS.get(name) or BROKER_CONFIGS.get(name)
     key = of_listener["key"]
+    if key in LISTENER_CONFIGS:
+        return CLUSTER_CONFIGS[key]
     return BROKER_CONFIGS.get(_OF_MECHANISM if key.endswith(_OF_MECHANISM) else key)
+
+
+def is_of_listener(name: str, keys: Collection[str]) -> bool:
+    """Whether a key is one of these, for a single listener.
+
+    >>> is_of_listener("listener.name.internal.max.connections", LISTENER_CONFIGS)
+    True
+    """
+    found = _OF_LISTENER.fullmatch(name)
+    return found is not None and found["key"] in keys
 
 
 def group_synonym(name: str) -> str | None:

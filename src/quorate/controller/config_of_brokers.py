@@ -13,7 +13,13 @@ from dataclasses import replace
 from enum import Enum
 from typing import Final
 
-from quorate.controller.config_definitions import BROKER_CONFIGS, CLUSTER_CONFIGS, broker_definition
+from quorate.controller.config_definitions import (
+    BROKER_CONFIGS,
+    CLUSTER_CONFIGS,
+    LISTENER_CONFIGS,
+    broker_definition,
+    is_of_listener,
+)
 from quorate.controller.config_static import STATIC_CONFIGS
 from quorate.controller.config_types import Definition
 from quorate.values import dataclass
@@ -69,8 +75,6 @@ _WITHOUT_EFFECT: Final = frozenset(
         "log.preallocate",
         "log.roll.jitter.ms",
         "log.segment.delete.delay.ms",
-        "max.connection.creation.rate",
-        "max.connections.per.ip.overrides",
         "num.io.threads",
         "num.network.threads",
         "num.replica.fetchers",
@@ -128,7 +132,12 @@ def broker_key(name: str) -> BrokerKey | None:
     if found is not None:
         return found
     definition = broker_definition(name)
-    return None if definition is None else BrokerKey(definition, Change.RESTART)
+    if definition is None:
+        return None
+    if is_of_listener(name, LISTENER_CONFIGS):
+        # Without a number of its own a listener goes by that of all.
+        return BrokerKey(replace(definition, default=None), Change.BROKER)
+    return BrokerKey(definition, Change.RESTART)
 
 
 def synonyms_of(name: str) -> tuple[str, ...]:

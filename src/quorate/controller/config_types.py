@@ -17,8 +17,10 @@ __all__ = [
     "at_least",
     "between",
     "duration_or",
+    "hosts_and_numbers",
     "items_of",
     "not_empty",
+    "numbers_of_hosts",
     "one_of",
     "patterns_of",
     "replicas",
@@ -164,6 +166,29 @@ def replicas() -> Allowed:
     return Allowed(text, lambda items: items == ["*"] or all(map(_REPLICA.fullmatch, items)))
 
 
+def hosts_and_numbers() -> Allowed:
+    def accepts(text: str) -> bool:
+        numbers_of_hosts(text)
+        return True
+
+    return Allowed("host:number, separated by commas, a number from 0 to 2147483647", accepts)
+
+
+def numbers_of_hosts(text: str) -> dict[str, int]:
+    """What stands behind the last colon of each item. ValueError if that is no number, or no host before it.
+
+    >>> numbers_of_hosts("127.0.0.1:10, host:0"), numbers_of_hosts("::1:5")
+    ({'127.0.0.1': 10, 'host': 0}, {'::1': 5})
+    """
+    found = {}
+    for item in split_list(text):
+        host, _, number = item.rpartition(":")
+        if not _HOST.fullmatch(host) or (limit := _whole(number.strip(), _BITS[ConfigType.INT])) < 0:
+            raise ValueError
+        found[host] = limit
+    return found
+
+
 def duration_or(*values: str) -> Allowed:
     def accepts(value: str) -> bool:
         kind, _, duration = value.partition(":")
@@ -191,6 +216,7 @@ def _is_pattern(text: str) -> bool:
     return bool(text)
 
 
+_HOST: Final = re.compile(r"[0-9a-zA-Z\-%._:]+")
 _REPLICA: Final = re.compile(r"[0-9]+:[0-9]+")
 _DURATION: Final = re.compile(
     r"P(?=.)([0-9]+D)?(T(?=.)([0-9]+H)?([0-9]+M)?([0-9]+(\.[0-9]{0,9})?S)?)?", re.IGNORECASE

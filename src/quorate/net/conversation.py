@@ -110,6 +110,7 @@ class Conversation(asyncio.BufferedProtocol):
         "_unsent_bytes",
         "_usual",
         "get_buffer",
+        "has_spoken",
         "held_bytes",
     )
     get_buffer: Callable[[int], memoryview]  # type: ignore[assignment]  # the reader's own, for one call less
@@ -140,6 +141,7 @@ class Conversation(asyncio.BufferedProtocol):
         self._is_last = False  # nothing follows what is waiting
         self._is_closing = False  # nothing is served any more
         self._active_at = loop.time()
+        self.has_spoken = False  # something has arrived
         self._unsent_bytes = 0
         self.held_bytes = 0  # kept by the budget
         self._is_heavy = False  # an answer of some size was written
@@ -194,6 +196,29 @@ class Conversation(asyncio.BufferedProtocol):
     @property
     def client_host(self) -> str:
         return self._context.client_host
+
+    # What `admitted` asks
+
+    @property
+    def listener(self) -> str:
+        return self._context.listener
+
+    @property
+    def client_port(self) -> int:
+        return self._context.client_port
+
+    @property
+    def active_at(self) -> float:
+        return self._active_at
+
+    @property
+    def is_busy(self) -> bool:
+        return self._running is not None or bool(self._in.waiting) or self._out.unsent_bytes > 0
+
+    def displace(self) -> None:
+        """Ends the conversation: another has its place."""
+        self._server.displaced()
+        self.abort()
 
     # Called by the budget
 
@@ -275,9 +300,9 @@ class Conversation(asyncio.BufferedProtocol):
             self.abort()
             return
         delay_ms = self._server.hold_back(self._context.client_host)
-        if delay_ms:
-            self._is_last = True
-            self._mute(delay_ms)
+        self._is_last = delay_ms > 0
+        if turn_ms := delay_ms or self._server.turn_ms():
+            self._mute(turn_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002
         self._transport = None
@@ -296,6 +321,7 @@ class Conversation(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         self._active_at = self._loop.time()
+        self.has_spoken = True
         self._counters.bytes_received += nbytes
         if self._is_last:
             return

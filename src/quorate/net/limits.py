@@ -25,9 +25,6 @@ class Limits:
     # What one read takes at most, unless a large frame is under way.
     read_buffer_bytes: int = 256 * _KIB
 
-    # Connections of one listener, and those of them that come from one address: max.connections.per.ip.
-    connections_max: int = 10_000
-    connections_per_address_max: int = 0x7FFF_FFFF
     # Server: requests of one connection that have arrived and not been answered, and their bytes. Above it we
     # stop reading; a single read may exceed it. Client: requests sent and not answered; others wait.
     requests_in_flight_max: int = 64

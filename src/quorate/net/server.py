@@ -1,4 +1,4 @@
-"""A listener: accepts connections, bounds how many there are, and closes them.
+"""A listener: accepts connections, and closes them. How many there may be is said in `admitted`.
 
     server = Server("PLAINTEXT", RouteTable([Route(HeartbeatRequest, heartbeat)]))
     await server.start("127.0.0.1", 9092)
@@ -17,6 +17,7 @@ from socket import socket
 from ssl import SSLContext
 from typing import Any
 
+from quorate.net.admitted import Admitted
 from quorate.net.budget import Budget
 from quorate.net.conversation import Conversation
 from quorate.net.departures import Departures
@@ -30,6 +31,7 @@ __all__ = ["Counters", "Server"]
 
 # Idle connections are looked for at most this often per period that makes one idle.
 _SWEEPS_PER_PERIOD = 16
+_TELLS_EVERY_S = 10.0  # that all places are taken
 
 
 @dataclass(slots=True)
@@ -38,6 +40,7 @@ class Counters:
 
     connections_accepted: int = 0
     connections_refused: int = 0
+    connections_displaced: int = 0
     connections_expired: int = 0
     connections_held_back: int = 0
     requests: int = 0
@@ -50,11 +53,12 @@ class Counters:
 class Server:
     """One listener. `routes` may be replaced while it runs: the next request finds the new ones.
 
-    Listeners may share a `budget`. `when_queued` is told how long a request, by its route id, has waited for
-    those before it, just before its handler is called. `when_answered` is called when answers have left that
-    were given at once: whoever takes note of them does so then. `throttle_time_ms` says of an answer for how
-    long its connection is muted after it, `connection_delay_ms` of an address for how long a new connection
-    is held back before it is closed; 0 is for no time, and for one that is served.
+    Listeners may share a `budget`, and with `admitted` the number of their connections. `when_queued` is told
+    how long a request, by its route id, has waited for those before it, just before its handler is called.
+    `when_answered` is called when answers have left that were given at once: whoever takes note of them does
+    so then. `throttle_time_ms` says of an answer for how long its connection is muted after it,
+    `connection_delay_ms` of an address for how long a new connection is held back before it is closed,
+    `connection_turn_ms` of the listener for how long one waits until it is served; 0 is for no time.
     """
 
     def __init__(
@@ -69,6 +73,8 @@ class Server:
         when_answered: Callable[[], None] | None = None,
         throttle_time_ms: Callable[[Answer], int] | None = None,
         connection_delay_ms: Callable[[str], int] | None = None,
+        connection_turn_ms: Callable[[str], float] | None = None,
+        admitted: Admitted | None = None,
     ) -> None:
         self.listener = listener
         self.routes = routes
@@ -79,13 +85,15 @@ class Server:
         self.when_answered = when_answered
         self.throttle_time_ms = throttle_time_ms
         self._connection_delay_ms = connection_delay_ms
+        self._connection_turn_ms = connection_turn_ms
+        self.admitted = Admitted() if admitted is None else admitted
+        self._told_at = -_TELLS_EVERY_S
         self.counters = Counters()
         self.departures = Departures(when_answered)
         # Where every connection reads into, one read at a time: see `framing`.
         self.scratch = scratch_buffer(self.limits.read_buffer_bytes)
         self.spares = SpareFrames()
         self._conversations: dict[Conversation, None] = {}
-        self._by_address: dict[str, int] = {}
         self._listening: asyncio.Server | None = None
         self._port = 0
         self._sweep_timer: asyncio.TimerHandle | None = None
@@ -149,22 +157,17 @@ class Server:
 
     def admit(self, conversation: Conversation) -> str | None:
         """Counts a new connection in; or says why there must not be another."""
-        refusal = None
+        now = asyncio.get_running_loop().time()
         if self._is_closing:
-            refusal = "the listener is closing"
-        elif len(self._conversations) >= self.limits.connections_max:
-            refusal = f"there are {self.limits.connections_max} connections already"
-        elif self._by_address.get(conversation.client_host, 0) >= self.limits.connections_per_address_max:
-            limit = self.limits.connections_per_address_max
-            refusal = f"there are {limit} connections from this address already"
+            refusal: str | None = "the listener is closing"
+        else:
+            refusal = self.admitted.admit(conversation, now)
         if refusal is None:
             self.counters.connections_accepted += 1
         else:
             self.counters.connections_refused += 1
         # A refused one is kept, too, until it is gone: it is ended with all others.
         self._conversations[conversation] = None
-        address = conversation.client_host
-        self._by_address[address] = self._by_address.get(address, 0) + 1
         self.watch(conversation.expires_at())
         return refusal
 
@@ -175,13 +178,29 @@ class Server:
             self.counters.connections_held_back += 1
         return delay_ms
 
+    def turn_ms(self) -> float:
+        """For how many milliseconds a new connection waits until it is served; 0 for none."""
+        return 0.0 if self._connection_turn_ms is None else self._connection_turn_ms(self.listener)
+
+    def displaced(self) -> None:
+        """A connection was ended because another has its place."""
+        self.counters.connections_displaced += 1
+        now = asyncio.get_running_loop().time()
+        if now - self._told_at >= _TELLS_EVERY_S:
+            self._told_at = now
+            self.logger.warning(
+                "all connections are taken: those of clients that are idle are closed for new ones"
+                " listener=%s connections=%d displaced=%d",
+                self.listener,
+                len(self.admitted),
+                self.counters.connections_displaced,
+            )
+
     def forget(self, conversation: Conversation) -> None:
         """A conversation is over."""
         if conversation in self._conversations:
             del self._conversations[conversation]
-            left = self._by_address.pop(conversation.client_host) - 1
-            if left:
-                self._by_address[conversation.client_host] = left
+            self.admitted.forget(conversation)
         self.budget.forget(conversation)
         if not self._conversations:
             self._is_over.set()

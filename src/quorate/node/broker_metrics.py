@@ -260,6 +260,7 @@ class BrokerMetrics:
         for name, about in (
             ("connections_accepted", "Connections that were accepted."),
             ("connections_refused", "Connections that were one too many."),
+            ("connections_displaced", "Connections that were closed because another has their place."),
             ("connections_held_back", "Connections that came too fast, and were closed after a while."),
             ("connections_expired", "Connections on which nothing had moved for too long."),
             ("malformed", "Requests that made no sense, and ended their connection."),

@@ -34,7 +34,6 @@ from quorate.broker.throttling import Throttling
 from quorate.controller.events import Event
 from quorate.metadata.image import ClusterImage
 from quorate.net.connections import Address, Connections
-from quorate.net.limits import Limits
 from quorate.net.routes import RequestContext, Route, RouteTable, throttle_time_ms
 from quorate.net.server import Server
 from quorate.node.admin_view import BrokerView, ReplicaCounts
@@ -50,8 +49,10 @@ from quorate.node.cleaner import make_cleaner
 from quorate.node.cleaner_metrics import CleanerMetrics
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
+from quorate.node.connection_limits import ConnectionGuard
 from quorate.node.group_metrics import GroupCounts, GroupMetrics
 from quorate.node.host import Host
+from quorate.node.known_peers import note_peers
 from quorate.node.log_directory_metrics import LogDirectoryMetrics
 from quorate.node.log_shelf import DirectoryShelf
 from quorate.node.metrics import NodeMetrics
@@ -103,7 +104,14 @@ class BrokerParts:
         self.follower_throttle = ReplicationThrottle(config.replication_quota_window)
         self.configs.when_changed(self._set_throttles, LEADER_RATE, FOLLOWER_RATE)
         self._set_throttles()
-        self.configs.when_changed(self._limit_connections, "max.connections", "max.connections.per.ip")
+        self.guard = ConnectionGuard(
+            self.configs,
+            [one.name for one in config.broker_listeners],
+            config.quota_window,
+            self.logger,
+            protected=settings.inter_broker_listener,
+            connections_max=host.connections_max,
+        )
         self.incarnation_id = Uuid(host.random.randbytes(16))
         self.servers: list[Server] = []
         self.ports: dict[str, int] = {}  # by listener, once it listens
@@ -183,25 +191,33 @@ class BrokerParts:
         replicas.when_led = groups.led
         return broker, proposals, fetchers
 
+    def _is_peer(self, node_id: int) -> bool:
+        image = self._state.image
+        return node_id in image.brokers or node_id in image.controllers
+
     async def listen(self, make_table: MakeTable, closing: AsyncExitStack) -> None:
         """Opens all listeners. `make_table` makes the table of one, by its name and what is to be put around
         each route that clients use. Those who come before `open_for_clients` wait for that."""
+        closing.push_async_callback(self.guard.close)
         for listener in self._config.broker_listeners:
             early = make_table(listener.name, self._when_serving)
             table = self._tables[listener.name] = make_table(listener.name, lambda route: route)
             settle = Throttling(self.quotas, self.now_ms).settle
             notes = {**self._traffic.notes, **self._group_counts.notes}
             for one in (early, table):
+                note_peers(one, listener.name, self.guard.admitted, self._is_peer)
                 self._metrics.meters.measure(one, notes, settle)
             server = Server(
                 listener.name,
                 early,
-                limits=self._limits(),
+                limits=self._config.limits,
                 budget=self.budget,
                 when_queued=self._metrics.meters.queued,
                 when_answered=self._metrics.meters.catch_up,
                 throttle_time_ms=throttle_time_ms,
                 connection_delay_ms=lambda host: self.quotas.connections.charge(host, self.now_ms()),
+                connection_turn_ms=self.guard.turn_ms,
+                admitted=self.guard.admitted,
             )
             tls, opened = self._tls.for_listener(listener.name), self._host.opened.pop(listener.name, None)
             await server.start(listener.host or None, listener.port, tls, opened)
@@ -279,18 +295,6 @@ class BrokerParts:
     def _take_offline(self, partition: Partition, error: StorageError) -> None:
         assert self.replicas is not None
         self.replicas.offline(partition, error)
-
-    def _limits(self) -> Limits:
-        """Those of a listener. To let nobody in would lock out whoever could change that."""
-        return replace(
-            self._config.limits,
-            connections_max=max(1, self.configs["max.connections"]),
-            connections_per_address_max=max(1, self.configs["max.connections.per.ip"]),
-        )
-
-    def _limit_connections(self) -> None:
-        for server in self.servers:
-            server.limits = self._limits()
 
     def _set_assignment_interval(self) -> None:
         assert self.groups is not None

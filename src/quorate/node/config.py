@@ -19,7 +19,7 @@ from quorate.broker.quotas_rates import Window
 from quorate.broker.replica_selection import SELECTORS
 from quorate.broker.settings import BrokerSettings
 from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic_defaults
-from quorate.controller.config_of_brokers import BROKER_KEYS
+from quorate.controller.config_of_brokers import broker_key
 from quorate.controller.config_types import Definition
 from quorate.controller.settings import ControllerSettings
 from quorate.net.budget import Budget
@@ -168,10 +168,10 @@ SETTINGS: Final[Mapping[str, Setting]] = {
     "quorate.admin.listener": Setting(read_address_or_none, "host:port, or nothing", ("127.0.0.1", 0)),
     "quorate.admin.hosts": Setting(read_names, "host names", ()),
     "queued.max.request.bytes": at_least(-1, 512 << 20),
-    "max.connections.per.ip": at_least(1, 2**31 - 1),
+    "max.connections.per.ip": between(0, INT_MAX, INT_MAX),
     "socket.request.max.bytes": at_least(1, 100 << 20),
     "connections.max.idle.ms": ms(600_000),
-    "max.connections": at_least(1, 10_000),
+    "max.connections": between(1, INT_MAX, 10_000),
 }
 
 # By the keys that they have in the file of a node.
@@ -391,8 +391,6 @@ class NodeConfig:
     def limits(self) -> Limits:
         return Limits(
             request_bytes_max=self["socket.request.max.bytes"],
-            connections_max=self["max.connections"],
-            connections_per_address_max=self["max.connections.per.ip"],
             idle_ms_max=self["connections.max.idle.ms"],
         )
 
@@ -426,7 +424,7 @@ def parse_config(path: str, properties: Mapping[str, str]) -> NodeConfig:
 
 def _check_dynamic(path: str, key: str, text: str) -> list[str]:
     """Of a key that is read where it counts, because it can change: see `broker.dynamic_config`."""
-    known = BROKER_KEYS.get(key)
+    known = broker_key(key)
     if known is None:
         return [f"{path}: {key} changes nothing here" if is_not_built(key) else f"{path}: unknown key {key}"]
     try:
@@ -458,6 +456,13 @@ def _check_budget(config: NodeConfig) -> None:
         )
 
 
+def _check_connections(config: NodeConfig) -> None:
+    """Somebody must be able to connect."""
+    key, overrides = "max.connections.per.ip", "max.connections.per.ip.overrides"
+    if not config[key] and not config.properties.get(overrides):
+        raise ConfigError(f"{config.path}: {key}=0: allowed is 0 only if {overrides} is set")
+
+
 def _check_listeners(config: NodeConfig) -> None:
     """Each role has its own."""
     names = ", ".join(config.controller_names)
@@ -480,6 +485,7 @@ def _check_whole(config: NodeConfig) -> None:
     cordoned = read_names(config.properties.get(CORDONED_LOG_DIRS, ""))
     if (objection := objection_to(cordoned, config.log_directories)) is not None:
         raise ConfigError(f"{config.path}: {objection}")
+    _check_connections(config)
     if config.is_of_zookeeper:
         check_zookeeper(config)
         _check_listeners(config)

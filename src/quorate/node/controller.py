@@ -10,6 +10,7 @@ import asyncio
 import logging
 from contextlib import AsyncExitStack
 
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.controller.decision import Asker
 from quorate.net.connections import Connections
 from quorate.net.routes import throttle_time_ms
@@ -18,10 +19,12 @@ from quorate.node.account import Account, View
 from quorate.node.admin import AdminRoutes
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
+from quorate.node.connection_limits import ConnectionGuard
 from quorate.node.controller_routes import ControllerRoutes
 from quorate.node.desk import Desk
 from quorate.node.event_journal import EventJournal
 from quorate.node.host import Host
+from quorate.node.known_peers import note_peers
 from quorate.node.metrics import NodeMetrics
 from quorate.node.replica import Replica
 from quorate.node.self_registration import register_self
@@ -67,17 +70,34 @@ class ControllerRole:
         """Begins to be reachable, for controllers and brokers."""
         config, listener = self._config, self._config.controller_listener
         routes = ControllerRoutes(self._replica, self.desk, self._state, self._settings, self._metrics)
+        guard = ConnectionGuard(
+            DynamicConfig(config.node_id, config.properties),
+            [listener.name],
+            config.quota_window,
+            self._logger,
+            connections_max=self._host.connections_max,
+        )
+        closing.push_async_callback(guard.close)
+        note_peers(routes.table, listener.name, guard.admitted, self._is_peer)
         server = Server(
             listener.name,
             routes.table,
             limits=config.limits,
             budget=config.budget(),
             throttle_time_ms=throttle_time_ms,
+            connection_turn_ms=guard.turn_ms,
+            admitted=guard.admitted,
         )
         tls, opened = self._tls.for_listener(listener.name), self._host.opened.pop(listener.name, None)
         await server.start(listener.host or None, listener.port, tls, opened)
         closing.push_async_callback(server.close, timeout_ms=1000)
         self._logger.info("listening listener=%s port=%d", listener.name, server.port)
+
+    def _is_peer(self, node_id: int) -> bool:
+        image = self._state.image
+        if node_id in image.brokers or node_id in image.controllers:
+            return True
+        return self._replica.quorum.voters.latest.get(node_id) is not None
 
     async def run(self, connections: Connections) -> None:
         """`connections` are for this alone: an answer waits for a commit, which may wait for the fetches of

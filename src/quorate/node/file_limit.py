@@ -10,9 +10,12 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-__all__ = ["files_for_segments", "raised_limit"]
+from quorate.node.config_values import INT_MAX
+
+__all__ = ["connections_allowed", "files_for_segments", "raised_limit"]
 
 _ALWAYS_FREE: Final = 64  # for checkpoints, directories, and what the process itself needs
+_ARRIVING: Final = 128  # connections that a listener accepts before it looks at how many there are
 
 
 def raised_limit() -> int:
@@ -30,10 +33,19 @@ def files_for_segments(limit: int, connections_max: int) -> int:
     """What connections may need is kept for them, but at most half of all.
 
     >>> files_for_segments(1024, 10_000)
-    448
+    320
     >>> files_for_segments(1_000_000, 10_000)
-    989936
+    989808
     """
     if limit == resource.RLIM_INFINITY:
         return 1 << 62
-    return max(_ALWAYS_FREE, limit - min(connections_max, limit // 2) - _ALWAYS_FREE)
+    return max(_ALWAYS_FREE, limit - min(connections_max, limit // 2) - _ALWAYS_FREE - _ARRIVING)
+
+
+def connections_allowed(limit: int) -> int:
+    """How many connections there may be, whatever the configuration says: half of all files.
+
+    >>> connections_allowed(1024)
+    512
+    """
+    return INT_MAX if limit == resource.RLIM_INFINITY else max(1, limit // 2)

@@ -43,6 +43,8 @@ class Host:
     """Runs a module of ours as a process of its own, with pipes to it. None where there are no others."""
     opened: dict[str, socket] = field(default_factory=dict)
     """Sockets that listen already, by the name of the listener; whoever begins to serve one takes it."""
+    connections_max: int | None = None
+    """How many connections each role of the node may have, for want of files that may be open."""
 
 
 def real_host(
@@ -50,9 +52,11 @@ def real_host(
     executor: Executor | None = None,
     files_max: int | None = None,
     opened: dict[str, socket] | None = None,
+    connections_max: int | None = None,
 ) -> Host:
     """This machine: its disks, its clock, and random numbers that nobody can foresee. `files_max` is how many
-    files may be open when another segment is opened; `opened` is what listens already."""
+    files may be open when another segment is opened; `opened` is what listens already; `connections_max` is
+    how many connections a role may have."""
     return Host(
         name=name,
         files=RealFiles(executor, files_max),
@@ -62,6 +66,7 @@ def real_host(
         machine_name=gethostname(),
         start_process=_start_process,
         opened=opened or {},
+        connections_max=connections_max,
     )
 
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from quorate.metadata.errors import ImageError
 from quorate.node.config import ConfigError, NodeConfig
 from quorate.node.config_file import load_config
-from quorate.node.file_limit import files_for_segments, raised_limit
+from quorate.node.file_limit import connections_allowed, files_for_segments, raised_limit
 from quorate.node.host import Host, real_host
 from quorate.node.logs import set_up as set_up_logs
 from quorate.node.node import Node, NodeFailed
@@ -87,12 +87,17 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _run(config: NodeConfig, opened: dict[str, socket]) -> None:
     limit, connections_max = raised_limit(), config["max.connections"]
     files_max = files_for_segments(limit, connections_max)
-    if connections_max > limit // 2:
+    allowed_max = connections_allowed(limit) // len(config.roles)
+    if connections_max > allowed_max:
         logging.getLogger("quorate.node").warning(
-            "few files may be open: limit=%d max.connections=%d files=%d", limit, connections_max, files_max
+            "few files may be open: limit=%d max.connections=%d files=%d connections=%d",
+            limit,
+            connections_max,
+            files_max,
+            allowed_max,
         )
     with ThreadPoolExecutor(_DISK_THREADS, "disk") as executor:
-        host = real_host(f"{config.node_id}", executor, files_max, opened)
+        host = real_host(f"{config.node_id}", executor, files_max, opened, allowed_max)
         if config["quorate.lab.enabled"]:
             host = replace(host, files=TroubledFiles(executor, files_max))
         node = make_node(host, config, stopwatch=time.perf_counter)
