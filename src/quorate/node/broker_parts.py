@@ -50,6 +50,7 @@ from quorate.node.cleaner_metrics import CleanerMetrics
 from quorate.node.cluster_state import ClusterState
 from quorate.node.config import NodeConfig
 from quorate.node.connection_limits import ConnectionGuard
+from quorate.node.file_limit import connections_of
 from quorate.node.group_metrics import GroupCounts, GroupMetrics
 from quorate.node.host import Host
 from quorate.node.known_peers import note_peers
@@ -110,7 +111,7 @@ class BrokerParts:
             config.quota_window,
             self.logger,
             protected=settings.inter_broker_listener,
-            connections_max=host.connections_max,
+            connections_max=connections_of("broker", config.roles, host.connections_max),
         )
         self.incarnation_id = Uuid(host.random.randbytes(16))
         self.servers: list[Server] = []

@@ -42,7 +42,7 @@ class ConnectionGuard:
         logger: logging.Logger,
         *,
         protected: str = "",
-        connections_max: int | None = None,
+        connections_max: int,
     ) -> None:
         self._configs = configs
         self._listeners = listeners
@@ -88,7 +88,7 @@ class ConnectionGuard:
         return CreationLimits(self._configs[_RATE], self._own(_RATE), self._protected)
 
     def _at_most(self, number: int) -> int:
-        return max(1, number if self._connections_max is None else min(number, self._connections_max))
+        return max(1, min(number, self._connections_max))
 
     def _own(self, key: str) -> dict[str, int]:
         """What a key is worth for single listeners."""

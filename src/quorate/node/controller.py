@@ -23,6 +23,7 @@ from quorate.node.connection_limits import ConnectionGuard
 from quorate.node.controller_routes import ControllerRoutes
 from quorate.node.desk import Desk
 from quorate.node.event_journal import EventJournal
+from quorate.node.file_limit import connections_of
 from quorate.node.host import Host
 from quorate.node.known_peers import note_peers
 from quorate.node.metrics import NodeMetrics
@@ -75,7 +76,7 @@ class ControllerRole:
             [listener.name],
             config.quota_window,
             self._logger,
-            connections_max=self._host.connections_max,
+            connections_max=connections_of("controller", config.roles, self._host.connections_max),
         )
         closing.push_async_callback(guard.close)
         note_peers(routes.table, listener.name, guard.admitted, self._is_peer)

@@ -8,11 +8,12 @@ the middle of a sync does not know what is on the disk any more; so some are nev
 from __future__ import annotations
 
 import resource
+from collections.abc import Collection
 from typing import Final
 
 from quorate.node.config_values import INT_MAX
 
-__all__ = ["connections_allowed", "files_for_segments", "raised_limit"]
+__all__ = ["connections_allowed", "connections_of", "files_for_segments", "raised_limit"]
 
 _ALWAYS_FREE: Final = 64  # for checkpoints, directories, and what the process itself needs
 _ARRIVING: Final = 128  # connections that a listener accepts before it looks at how many there are
@@ -43,9 +44,21 @@ def files_for_segments(limit: int, connections_max: int) -> int:
 
 
 def connections_allowed(limit: int) -> int:
-    """How many connections there may be, whatever the configuration says: half of all files.
+    """How many connections a process may have, whatever its configuration says: half of all files.
 
     >>> connections_allowed(1024)
     512
     """
-    return INT_MAX if limit == resource.RLIM_INFINITY else max(1, limit // 2)
+    return INT_MAX if limit == resource.RLIM_INFINITY else max(2, limit // 2)
+
+
+def connections_of(role: str, roles: Collection[str], allowed: int) -> int:
+    """How many of them a role may have. Who asks a controller are brokers, mostly.
+
+    >>> [connections_of(role, ("broker", "controller"), 512) for role in ("broker", "controller")]
+    [448, 64]
+    """
+    if len(roles) == 1:
+        return allowed
+    of_controller = max(1, allowed // 8)
+    return of_controller if role == "controller" else allowed - of_controller

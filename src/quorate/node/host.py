@@ -18,6 +18,7 @@ from dataclasses import field
 from socket import gethostname, socket
 from typing import Final
 
+from quorate.node.config_values import INT_MAX
 from quorate.storage.files import Files, RealFiles
 from quorate.values import dataclass
 
@@ -43,8 +44,8 @@ class Host:
     """Runs a module of ours as a process of its own, with pipes to it. None where there are no others."""
     opened: dict[str, socket] = field(default_factory=dict)
     """Sockets that listen already, by the name of the listener; whoever begins to serve one takes it."""
-    connections_max: int | None = None
-    """How many connections each role of the node may have, for want of files that may be open."""
+    connections_max: int = INT_MAX
+    """How many connections the node may have, for want of files that may be open: see `file_limit`."""
 
 
 def real_host(
@@ -52,11 +53,11 @@ def real_host(
     executor: Executor | None = None,
     files_max: int | None = None,
     opened: dict[str, socket] | None = None,
-    connections_max: int | None = None,
+    connections_max: int = INT_MAX,
 ) -> Host:
     """This machine: its disks, its clock, and random numbers that nobody can foresee. `files_max` is how many
     files may be open when another segment is opened; `opened` is what listens already; `connections_max` is
-    how many connections a role may have."""
+    how many connections there may be."""
     return Host(
         name=name,
         files=RealFiles(executor, files_max),

@@ -87,7 +87,7 @@ def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _run(config: NodeConfig, opened: dict[str, socket]) -> None:
     limit, connections_max = raised_limit(), config["max.connections"]
     files_max = files_for_segments(limit, connections_max)
-    allowed_max = connections_allowed(limit) // len(config.roles)
+    allowed_max = connections_allowed(limit)
     if connections_max > allowed_max:
         logging.getLogger("quorate.node").warning(
             "few files may be open: limit=%d max.connections=%d files=%d connections=%d",
