@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from typing import Self
 
 import pytest
@@ -30,8 +31,8 @@ AT_MOST_BYTES = 40 * MIB
 class Flood:
     """Connections that say one thing, or nothing, and stay for as long as they may."""
 
-    def __init__(self, cluster: BrokerProcesses, count: int, say: tuple[Request, int] | None = None) -> None:
-        self._address = HOST, cluster.client_port(FLOODED)
+    def __init__(self, port: int, count: int, say: tuple[Request, int] | None = None) -> None:
+        self._address = HOST, port
         self._say = b"" if say is None else bytes(encode_request(*say, 1, "hostile"))
         self._sockets: list[socket.socket] = []
         self._count = count
@@ -55,11 +56,24 @@ class Flood:
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[BrokerProcesses]:
     with BrokerProcesses(
-        tmp_path_factory.mktemp("cluster"), combined=3, max_connections=str(PLACES)
+        tmp_path_factory.mktemp("cluster"),
+        combined=3,
+        max_connections=str(PLACES),
+        broker_session_timeout_ms="3000",
     ) as running:
         running.create_topic("orders", [1, 2, 3], [2, 3, 1], [3, 1, 2])
         running.wait_until_in_sync("orders")
         yield running
+
+
+def kill_and_start(cluster: BrokerProcesses) -> None:
+    """Whoever had connections to that broker, or from it, makes them anew."""
+    cluster.kill(KILLED)
+    cluster.wait(
+        "a replica is missed",
+        lambda: any(KILLED not in one.isr_nodes for one in cluster.partitions("orders")),
+    )
+    cluster.start(KILLED)
 
 
 def is_served(peer: Peer) -> bool:
@@ -82,15 +96,11 @@ def test_brokers_reach_each_other_while_a_client_has_taken_all_places(
     say: tuple[Request, int] | None,
     record_property: Callable[[str, object], None],
 ) -> None:
-    with Watched(cluster, FLOODED) as watched, Flood(cluster, PLACES + MORE, say) as flood:
+    flood = Flood(cluster.client_port(FLOODED), PLACES + MORE, say)
+    with Watched(cluster, FLOODED) as watched, flood:
         with Peer(cluster, FLOODED) as ordinary:
             assert is_served(ordinary)
-            cluster.kill(KILLED)
-            cluster.wait(
-                "a replica is missed",
-                lambda: any(KILLED not in one.isr_nodes for one in cluster.partitions("orders")),
-            )
-            cluster.start(KILLED)
+            kill_and_start(cluster)
             for _ in range(4):
                 flood.come(PLACES // 4)
                 assert is_served(ordinary)  # whoever is used is not idle
@@ -103,8 +113,22 @@ def test_brokers_reach_each_other_while_a_client_has_taken_all_places(
     record_property("bystander_waited_ms", watched.waited_ms)
 
 
+def test_controllers_hear_of_brokers_while_a_client_has_taken_all_their_places(
+    cluster: BrokerProcesses,
+) -> None:
+    with ExitStack() as floods:
+        some = [
+            floods.enter_context(Flood(cluster.port(one), PLACES + MORE)) for one in cluster.controller_ids
+        ]
+        kill_and_start(cluster)
+        for flood in some:
+            if flood is not some[KILLED - 1]:  # which may not listen yet
+                flood.come(PLACES // 4)
+        cluster.wait_until_in_sync("orders")
+
+
 def test_a_broker_ends_in_order_while_all_places_are_taken(cluster: BrokerProcesses) -> None:
-    with Flood(cluster, PLACES + MORE):
+    with Flood(cluster.client_port(FLOODED), PLACES + MORE):
         assert cluster.terminate(FLOODED) == 0
     cluster.start(FLOODED)
     cluster.wait_until_in_sync("orders")

@@ -22,7 +22,8 @@ from quorate.storage.files import Files
 from quorate.storage.indexes import AbortedTransaction
 from quorate.storage.limits import LogConfig
 from quorate.storage.partition_log import Appended, PartitionLog, Produced
-from quorate.storage.producer_states import ProducerState, ProducerStates
+from quorate.storage.producer_state import ProducerState
+from quorate.storage.producer_states import ProducerStates
 
 TOPIC_ID = Uuid.parse("35t8hOT8SJuCXqRxLi11Zg")
 

@@ -16,7 +16,8 @@ from quorate.protocol.codec import decode
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.storage.indexes import AbortedTransaction
 from quorate.storage.producer_snapshots import decode_snapshot, encode_entries, encode_snapshot
-from quorate.storage.producer_states import ProducerDraft, ProducerStates, RememberedBatch, read_marker
+from quorate.storage.producer_state import RememberedBatch, read_marker
+from quorate.storage.producer_states import ProducerDraft, ProducerStates
 from quorate.storage.producers import ProducerSnapshot
 
 LAST = (1 << 31) - 1

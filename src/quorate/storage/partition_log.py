@@ -40,7 +40,8 @@ from quorate.storage.produced import (
     stamped_header,
 )
 from quorate.storage.producer_room import ProducerRoom
-from quorate.storage.producer_states import ProducerStates, read_marker
+from quorate.storage.producer_state import read_marker
+from quorate.storage.producer_states import ProducerStates
 from quorate.storage.recovery import RecoveryReport
 from quorate.storage.retention import retained_from
 from quorate.storage.segment import SegmentSummary

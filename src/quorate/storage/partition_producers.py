@@ -28,7 +28,8 @@ from quorate.storage.producer_snapshots import (
     snapshot_path,
     write_snapshot,
 )
-from quorate.storage.producer_states import ProducerState, ProducerStates
+from quorate.storage.producer_state import ProducerState
+from quorate.storage.producer_states import ProducerStates
 from quorate.storage.segment import Segment
 
 __all__ = ["PartitionProducers"]

@@ -8,7 +8,8 @@ from quorate.protocol.batch import BatchHeader, stamp
 from quorate.protocol.errors import ApiError
 from quorate.protocol.types import Buffer
 from quorate.storage.errors import StorageError
-from quorate.storage.producer_states import ProducerDraft, ProducerStates, RememberedBatch
+from quorate.storage.producer_state import RememberedBatch
+from quorate.storage.producer_states import ProducerDraft, ProducerStates
 
 __all__ = ["Appended", "Gathered", "Produced", "already_appended", "bytes_of", "stamped_header"]
 

@@ -18,7 +18,8 @@ from fastcrc.crc32 import iscsi as crc32c
 
 from quorate.storage.files import Files
 from quorate.storage.producer_room import ProducerRoom
-from quorate.storage.producer_states import ProducerEntry, ProducerState, ProducerStates
+from quorate.storage.producer_state import ProducerEntry, ProducerState
+from quorate.storage.producer_states import ProducerStates
 from quorate.storage.segment import segment_path
 
 __all__ = [

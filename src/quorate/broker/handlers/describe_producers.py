@@ -11,7 +11,7 @@ from quorate.net.routes import RequestContext, Route
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.transactions import DescribeProducersRequest, DescribeProducersResponse
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.storage.producer_states import ProducerState
+from quorate.storage.producer_state import ProducerState
 
 __all__ = ["DescribingProducers"]
 
