@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorate.broker.connection_rates import NO_LIMIT, ConnectionRates, CreationLimits
+from quorate.broker.connection_rates import NO_LIMIT, WAITING_MAX, ConnectionRates, CreationLimits
 
 
 def rates(of_all: int = NO_LIMIT, protected: str = "", **of_listener: int) -> ConnectionRates:
@@ -12,7 +12,8 @@ def rates(of_all: int = NO_LIMIT, protected: str = "", **of_listener: int) -> Co
 
 
 def waits(made: ConnectionRates, count: int, listener: str = "A", now_ms: float = 0.0) -> list[float]:
-    return [made.turn_ms(listener, now_ms) for _ in range(count)]
+    found = [made.turn_ms(listener, now_ms) for _ in range(count)]
+    return [one for one in found if one is not None]
 
 
 def test_without_a_limit_nobody_waits() -> None:
@@ -30,10 +31,18 @@ def test_a_burst_is_what_ten_seconds_allow_and_then_one_waits_for_the_other() ->
 
 def test_in_the_end_as_many_are_served_in_a_second_as_may_be() -> None:
     made = rates(A=10)
-    served = [now_ms + made.turn_ms("A", now_ms) for now_ms in range(0, 60_000, 10)]
+    served = [now_ms + wait for now_ms in range(0, 60_000, 10) for wait in waits(made, 1, now_ms=now_ms)]
     assert served == sorted(served)
-    late = [one for one in served if 100_000 <= one < 110_000]
+    late = [one for one in served if 40_000 <= one < 50_000]
     assert len(late) == pytest.approx(100, abs=10)
+
+
+def test_only_so_many_wait_and_whoever_comes_later_finds_a_free_turn() -> None:
+    made = rates(of_all=1)
+    assert len(waits(made, 100_000)) == 10 + WAITING_MAX
+    assert made.turn_ms("A", 0) is None
+    longest = (WAITING_MAX + 10) * 1000
+    assert made.turn_ms("A", longest) is not None
 
 
 def test_no_single_wait_is_longer_than_a_window_even_if_nobody_may_come() -> None:

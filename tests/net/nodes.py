@@ -62,7 +62,7 @@ async def serving(
     logger: logging.Logger | None = None,
     port: int = 0,
     admitted: Admitted | None = None,
-    connection_turn_ms: Callable[[str], float] | None = None,
+    connection_turn_ms: Callable[[str], float | None] | None = None,
     **limits: int,
 ) -> AsyncIterator[Server]:
     """A server with these routes, Heartbeat if there are none, and these limits."""

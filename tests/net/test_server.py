@@ -532,7 +532,7 @@ async def test_whoever_comes_when_all_places_are_taken_has_that_of_one_who_is_id
 
 
 async def test_a_connection_that_came_too_fast_is_served_when_it_is_its_turn():
-    turns = iter([600_000.0, 1.0, 0.0])
+    turns = iter([600_000.0, 1.0, 0.0, None])
     async with (
         serving(connection_turn_ms=lambda _: next(turns)) as server,
         raw(server) as much_later,
@@ -546,6 +546,9 @@ async def test_a_connection_that_came_too_fast_is_served_when_it_is_its_turn():
         assert server.counters.requests == 2
         assert server.counters.connections_held_back == 0
         assert server.connections == 3
+        async with raw(server) as one_too_many:
+            assert await one_too_many.is_closed()
+        assert server.counters.connections_refused == 1
 
 
 # The end of the server

@@ -301,7 +301,11 @@ class Conversation(asyncio.BufferedProtocol):
             return
         delay_ms = self._server.hold_back(self._context.client_host)
         self._is_last = delay_ms > 0
-        if turn_ms := delay_ms or self._server.turn_ms():
+        turn_ms = delay_ms or self._server.turn_ms()
+        if turn_ms is None:
+            self._log("too many connections wait for their turn")
+            self.abort()
+        elif turn_ms:
             self._mute(turn_ms)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002

@@ -58,7 +58,8 @@ class Server:
     `when_answered` is called when answers have left that were given at once: whoever takes note of them does
     so then. `throttle_time_ms` says of an answer for how long its connection is muted after it,
     `connection_delay_ms` of an address for how long a new connection is held back before it is closed,
-    `connection_turn_ms` of the listener for how long one waits until it is served; 0 is for no time.
+    `connection_turn_ms` of the listener for how long one waits until it is served, None if it must not; 0 is
+    for no time.
     """
 
     def __init__(
@@ -73,7 +74,7 @@ class Server:
         when_answered: Callable[[], None] | None = None,
         throttle_time_ms: Callable[[Answer], int] | None = None,
         connection_delay_ms: Callable[[str], int] | None = None,
-        connection_turn_ms: Callable[[str], float] | None = None,
+        connection_turn_ms: Callable[[str], float | None] | None = None,
         admitted: Admitted | None = None,
     ) -> None:
         self.listener = listener
@@ -178,9 +179,12 @@ class Server:
             self.counters.connections_held_back += 1
         return delay_ms
 
-    def turn_ms(self) -> float:
-        """For how many milliseconds a new connection waits until it is served; 0 for none."""
-        return 0.0 if self._connection_turn_ms is None else self._connection_turn_ms(self.listener)
+    def turn_ms(self) -> float | None:
+        """For how many milliseconds a new connection waits until it is served; 0 for none, None if too many
+        wait already."""
+        turn_ms = 0.0 if self._connection_turn_ms is None else self._connection_turn_ms(self.listener)
+        self.counters.connections_refused += turn_ms is None
+        return turn_ms
 
     def displaced(self) -> None:
         """A connection was ended because another has its place."""

@@ -57,8 +57,8 @@ class ConnectionGuard:
         configs.when_changed(self._update, _MAX, _PER_ADDRESS, _OF_ADDRESS, _RATE, *own)
         self._look_up()
 
-    def turn_ms(self, listener: str) -> float:
-        """For how many milliseconds a connection that has come waits for its turn."""
+    def turn_ms(self, listener: str) -> float | None:
+        """For how many milliseconds a connection that has come waits for its turn; None if too many do."""
         return self.rates.turn_ms(listener, asyncio.get_running_loop().time() * 1000)
 
     async def close(self) -> None:
