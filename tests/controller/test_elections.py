@@ -125,6 +125,18 @@ def test_a_preferred_election_gives_a_leader_to_a_partition_that_has_none(asked:
     assert cluster.partition(1).leader == 3
 
 
+def test_what_is_asked_again_is_answered_again() -> None:
+    cluster = Cluster([1, 2])
+    cluster.create(1, [partition(1, 2, leader=2), partition(3, 2, leader=2, isr=(2,)), [1, 2]])
+    decision = elect(cluster, 0, {"topic-1": [0, 1, 2] * 3})
+    reply = decision.reply
+    assert isinstance(reply, ElectLeadersResponse)
+    codes = [one.error_code for one in reply.replica_election_results[0].partition_result]
+    unavailable, needless = ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, ErrorCode.ELECTION_NOT_NEEDED
+    assert codes == [ErrorCode.NONE, unavailable, needless, *[needless, unavailable, needless] * 2]
+    assert len(decision.records) == 1
+
+
 def test_asking_for_all_leaves_out_those_that_need_nothing() -> None:
     cluster = Cluster([1, 2, 3])
     cluster.create(1, [partition(1, 2, leader=2), [2, 1]], name="foo")

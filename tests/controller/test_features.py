@@ -163,9 +163,9 @@ def test_one_that_is_refused_takes_the_others_with_it():
     assert reason.startswith("share.version to level 9")
 
 
-def test_a_feature_twice():
-    reason = refused(Cluster(), update(GROUP_VERSION, 1), update(GROUP_VERSION, 0))
-    assert reason == "group.version to level 0: it stands more than once in the request"
+def test_what_is_said_last_of_a_feature_counts():
+    decision = ask(Cluster([1]), update(GROUP_VERSION, 7), update(GROUP_VERSION, 1))
+    assert [(one.name, one.feature_level) for one in decision.records] == [(GROUP_VERSION, 1)]
 
 
 def test_validating_changes_nothing():

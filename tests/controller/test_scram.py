@@ -176,6 +176,10 @@ def test_a_user_can_be_changed_once_in_a_request(changes: Sequence[Upsertion | D
     assert cluster.next_offset == before
 
 
+def test_there_is_nothing_to_delete_however_often_it_is_asked() -> None:
+    assert alter(Cluster(), drop(), drop()) == {"ann": ErrorCode.RESOURCE_NOT_FOUND}
+
+
 def test_an_old_level_knows_no_scram() -> None:
     cluster = Cluster(metadata_version=10)
     assert alter(cluster, put("ann"), drop("bob")) == {

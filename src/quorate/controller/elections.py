@@ -144,10 +144,13 @@ def decide_elect_leaders(situation: Situation, request: ElectLeadersRequest) -> 
     if request.topic_partitions is None:
         results = _elect_everywhere(changes, kind)
     else:
+        known: dict[tuple[str, int], _Result] = {}
         results = [
             _TopicResult(
                 topic=asked.topic,
-                partition_result=[_elect(changes, kind, asked.topic, one) for one in asked.partitions],
+                partition_result=[
+                    _elect_once(changes, kind, asked.topic, one, known) for one in asked.partitions
+                ],
             )
             for asked in request.topic_partitions
         ]
@@ -188,6 +191,18 @@ def _elect(changes: Changes, kind: _Kind, name: str, partition_id: int) -> _Resu
         return _unavailable(kind, name, partition_id)
     changes.add(topic, record)
     return _result(partition_id, ErrorCode.NONE, None)
+
+
+def _elect_once(
+    changes: Changes, kind: _Kind, name: str, partition_id: int, known: dict[tuple[str, int], _Result]
+) -> _Result:
+    """The same; where nothing comes of it, nothing will when it is asked for again: that is `known`."""
+    result = known.get((name, partition_id))
+    if result is None:
+        result = _elect(changes, kind, name, partition_id)
+        if result.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            known[name, partition_id] = result
+    return result
 
 
 def _elect_everywhere(changes: Changes, kind: _Kind) -> list[_TopicResult]:

@@ -104,16 +104,14 @@ def finalized(image: ClusterImage, kraft_version: int = 0) -> dict[str, int]:
 
 
 def decide_update_features(situation: Situation, request: UpdateFeaturesRequest) -> Decision:
-    """All of the updates or none. All voters must have said what they support, where they can."""
+    """All of the updates or none. All voters must have said what they support, where they can. What is said
+    last of a feature counts."""
     image = situation.image
     is_old = situation.asker.api_version == 0
-    proposed = finalized(image) | {one.feature: one.max_version_level for one in request.feature_updates}
+    updates = {one.feature: one for one in request.feature_updates}
+    proposed = finalized(image) | {name: one.max_version_level for name, one in updates.items()}
     records: list[Record] = []
-    seen: set[str] = set()
-    for update in request.feature_updates:
-        if update.feature in seen:
-            raise _refused(update, "it stands more than once in the request")
-        seen.add(update.feature)
+    for update in updates.values():
         records += _update(situation, update, proposed, is_old)
     records.sort(key=_metadata_version_first)
     if proposed.get(ELR_VERSION, 0) > 0 and not image.is_elr_enabled:
@@ -121,7 +119,7 @@ def decide_update_features(situation: Situation, request: UpdateFeaturesRequest)
     # Later versions have nothing to say about a single feature.
     results = [
         UpdateFeaturesResponse.UpdatableFeatureResult(feature=name, error_code=0, error_message=None)
-        for name in [one.feature for one in request.feature_updates]
+        for name in updates
         if situation.asker.api_version <= 1
     ]
     reply = UpdateFeaturesResponse(throttle_time_ms=0, error_code=0, error_message=None, results=results)

@@ -22,13 +22,13 @@ sync: that may lose records, and only happens where the topic allows unclean ele
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from quorate.controller.assignment import check_assignment
-from quorate.controller.decision import Decision, Situation, check_count
+from quorate.controller.decision import RECORDS_MAX, Decision, Situation, check_count
 from quorate.controller.elections import Changes
 from quorate.controller.partition_change import Election, Wanted
 from quorate.metadata.image import ClusterImage
@@ -79,14 +79,25 @@ def decide_alter_partition_reassignments(
     """Starts, replaces and cancels moves. Each partition is granted or refused on its own."""
     changes = Changes(situation)
     responses = []
+    # What needs no change, since the last change that there was: it needs none when it is asked for again.
+    needless: set[tuple[str, int, tuple[int, ...] | None]] = set()
     for asked in request.topics:
         results = []
         for one in asked.partitions:
+            number, target = one.partition_index, None if one.replicas is None else tuple(one.replicas)
             try:
-                _reassign(changes, asked.name, one.partition_index, one.replicas, request)
-                results.append(_result(one.partition_index, ErrorCode.NONE, None))
+                if (asked.name, number, target) not in needless:
+                    count = len(changes.records)
+                    _reassign(changes, asked.name, number, target, request)
+                    if len(changes.records) > count:
+                        needless.clear()
+                    else:
+                        needless.add((asked.name, number, target))
+                results.append(_result(number, ErrorCode.NONE, None))
             except ApiError as error:
-                results.append(_result(one.partition_index, error.code, error.message))
+                results.append(_result(number, error.code, error.message))
+            if len(changes.records) > RECORDS_MAX:
+                check_count(changes.records)
         responses.append(_TopicResult(name=asked.name, partitions=results))
     check_count(changes.records)
     reply = AlterPartitionReassignmentsResponse(
@@ -104,13 +115,14 @@ def describe_reassignments(
     image: ClusterImage, request: ListPartitionReassignmentsRequest
 ) -> ListPartitionReassignmentsResponse:
     """The moves that are under way: all of them, or those among the partitions that are named."""
+    under_way = {topic.name: (topic, partition_ids) for topic, partition_ids in _under_way(image)}
     if request.topics is None:
-        found = _under_way(image)
+        found = list(under_way.values())
     else:
+        named = [(asked, *under_way[asked.name]) for asked in request.topics if asked.name in under_way]
         found = [
-            (topic, asked.partition_indexes)
-            for asked in request.topics
-            if (topic := image.topics.by_name.get(asked.name)) is not None
+            (topic, [one for one in asked.partition_indexes if one in partition_ids])
+            for asked, topic, partition_ids in named
         ]
     topics = [_describe(image, topic, partition_ids) for topic, partition_ids in found]
     return ListPartitionReassignmentsResponse(
@@ -189,16 +201,16 @@ def _result(partition_id: int, code: ErrorCode, message: str | None) -> _Result:
 # Reading
 
 
-def _under_way(image: ClusterImage) -> list[tuple[Topic, Iterable[int]]]:
+def _under_way(image: ClusterImage) -> list[tuple[Topic, Collection[int]]]:
     """The topics with partitions that move, in the order of their names, and which partitions."""
-    found: dict[Topic, list[int]] = {}
+    found: dict[Topic, dict[int, None]] = {}
     for block in image.partitions.blocks.values():
         index = np.flatnonzero((block.adding[: block.end] | block.removing[: block.end]) != 0)
         slots = block.topic[index].tolist()
         partition_ids = image.partitions.partition_ids(Rows(block, index)).tolist()
         for slot, partition_id in zip(slots, partition_ids, strict=True):
-            found.setdefault(image.topics.at(slot), []).append(partition_id)
-    return sorted(found.items())
+            found.setdefault(image.topics.at(slot), {})[partition_id] = None
+    return sorted(found.items(), key=lambda one: one[0])
 
 
 def _describe(image: ClusterImage, topic: Topic, partition_ids: Iterable[int]) -> _Ongoing:

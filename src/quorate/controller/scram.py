@@ -42,7 +42,8 @@ _Described = DescribeUserScramCredentialsResponse.Result
 def decide_alter_user_scram_credentials(
     situation: Situation, request: AlterUserScramCredentialsRequest
 ) -> Decision:
-    """One change for each user; whoever stands there twice gets none."""
+    """One change for each user; whoever stands there twice gets none. That there is nothing to delete is said
+    first."""
     asked: list[_Deletion | _Upsertion] = [*request.deletions, *request.upsertions]
     repeated = Counter(one.name for one in asked)
     results: list[_Altered] = []
@@ -50,7 +51,7 @@ def decide_alter_user_scram_credentials(
     for name, one in {one.name: one for one in asked}.items():
         result = _Altered(user=name, error_code=ErrorCode.NONE, error_message=None)
         try:
-            if repeated[name] > 1:
+            if repeated[name] > 1 and (isinstance(one, _Upsertion) or _has(situation.image, one)):
                 reason = f"user {shown(name)} stands in the request more than once"
                 raise ApiError(ErrorCode.DUPLICATE_RESOURCE, reason)
             records.append(_alter(situation.image, one))
@@ -73,10 +74,14 @@ def _alter(image: ClusterImage, asked: _Deletion | _Upsertion) -> Record:
         raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, reason)
     if isinstance(asked, _Upsertion):
         return _credential(asked)
-    if (asked.name, asked.mechanism) not in image.scram:
+    if not _has(image, asked):
         reason = f"user {shown(asked.name)} has no such credential"
         raise ApiError(ErrorCode.RESOURCE_NOT_FOUND, reason)
     return RemoveUserScramCredentialRecord(name=asked.name, mechanism=asked.mechanism)
+
+
+def _has(image: ClusterImage, asked: _Deletion) -> bool:
+    return (asked.name, asked.mechanism) in image.scram
 
 
 def _credential(asked: _Upsertion) -> UserScramCredentialRecord:
