@@ -24,12 +24,18 @@ _Replica = _Partition.ReplicaState
 def describe_quorum(
     quorum: Quorum, request: DescribeQuorumRequest, version: int, now: Now
 ) -> DescribeQuorumResponse:
-    """Only the leader knows how far the others are. Before version 2 nobody is told where they are."""
+    """Only the leader knows how far the others are. Before version 2 nobody is told where they are.
+
+    There is one partition to ask for. Whoever asks for others as well, or for it twice, is refused, as with
+    Apache.
+    """
+    is_one = len(request.topics) == 1 and len(request.topics[0].partitions) == 1
     topics = [
         _Topic(
             topic_name=topic.topic_name,
             partitions=[
-                _describe(quorum, topic.topic_name, one.partition_index, now) for one in topic.partitions
+                _describe(quorum, topic.topic_name, number, now) if is_one else _unknown(number)
+                for number in (one.partition_index for one in topic.partitions)
             ],
         )
         for topic in request.topics
@@ -56,7 +62,7 @@ def describe_quorum(
 def _describe(quorum: Quorum, topic_name: str, index: int, now: Now) -> _Partition:
     role = quorum.role
     if topic_name != METADATA_TOPIC or index != 0:
-        return _error(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"only {METADATA_TOPIC}-0 has a quorum")
+        return _unknown(index)
     if not isinstance(role, Leader):
         return _error(index, ErrorCode.NOT_LEADER_OR_FOLLOWER, f"the leader is {quorum.leader_id}")
     voters = quorum.voters.latest
@@ -99,14 +105,20 @@ def _replica(quorum: Quorum, role: Leader, key: ReplicaKey, now: Now) -> _Replic
     )
 
 
-def _error(index: int, code: ErrorCode, message: str) -> _Partition:
+def _unknown(index: int) -> _Partition:
+    """With zeros where others have nothing, as Apache answers."""
+    reason = f"only {METADATA_TOPIC}-0 has a quorum"
+    return _error(index, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason, number=0)
+
+
+def _error(index: int, code: ErrorCode, message: str, number: int = -1) -> _Partition:
     return _Partition(
         partition_index=index,
         error_code=code,
         error_message=message,
-        leader_id=-1,
-        leader_epoch=-1,
-        high_watermark=-1,
+        leader_id=number,
+        leader_epoch=number,
+        high_watermark=number,
         current_voters=[],
         observers=[],
     )
