@@ -217,16 +217,19 @@ def delete(
     is_subscribed: Callable[[str], bool],
     step: Step,
 ) -> OffsetDeleteResponse:
-    """Topics that the group still consumes keep their offsets."""
+    """Topics that the group still consumes keep their offsets. What is asked for twice is done once."""
     answered = OffsetDeleteResponse.Topic
     topics = []
+    forgotten: set[tuple[str, int]] = set()
     for topic in request.topics:
         in_use = is_subscribed(topic.name)
         code = ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC if in_use else ErrorCode.NONE
         partitions = [partition.partition_index for partition in topic.partitions]
         if not in_use:
             for partition in partitions:
-                _forget_if_known(offsets, request.group_id, topic.name, partition, step)
+                if (topic.name, partition) not in forgotten:
+                    _forget_if_known(offsets, request.group_id, topic.name, partition, step)
+                    forgotten.add((topic.name, partition))
         topics.append(
             answered(
                 name=topic.name,
