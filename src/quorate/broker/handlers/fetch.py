@@ -210,7 +210,7 @@ class _Fetch:
             try:
                 self._read_one(found, left_bytes, has_none)
             except ApiError as error:
-                found.error = error
+                found.error = error.with_traceback(None)  # which holds all that led to it
             all_found.append(found)
             if found.records is not None:
                 has_none = False

@@ -64,7 +64,7 @@ class Batch:
         try:
             self.is_transactional = check_form(self.data, version)
         except ApiError as error:
-            self.malformed = error
+            self.malformed = error.with_traceback(None)  # as of all errors that are kept
 
     def forget_data(self) -> None:
         """The memory that it lies in is somebody else's from now on."""
@@ -216,7 +216,7 @@ class ProduceHandler:
                 try:
                     self._check(context, topic, batch, request.acks, refusal)
                 except ApiError as error:
-                    batch.error = error
+                    batch.error = error.with_traceback(None)
                 else:
                     found.append(batch)
         return found
