@@ -95,6 +95,15 @@ async def test_a_start_never_goes_back(tmp_path: Path):
 
 
 @in_loop
+async def test_what_is_said_last_of_a_partition_counts(tmp_path: Path):
+    serving = a_broker(tmp_path)
+    await serving.topic("t")
+    await append(serving, 5)
+    assert said(await serving.ask(deletion(("t", 0, 4), ("t", 0, 2)), 2)) == [(ErrorCode.NONE, 2)]
+    await serving.close()
+
+
+@in_loop
 async def test_what_is_refused(tmp_path: Path):
     serving = a_broker(tmp_path)
     await serving.topic("t", partitions=2)

@@ -107,6 +107,11 @@ class Asked:
         frame = b"".join(map(bytes, encode_response_parts(response, version, 5)))
         return decode_response(request.__key__, version, frame, 4)[1]
 
+    async def wait_for(self, request, version, context=ANN):
+        """The answer to a request of which not everything is done at once."""
+        header, sent = decode_request(encode_request(request, version, 5, context.client_id)[4:])
+        return await self.handlers[type(request)](context, header, sent)
+
     def metadata(self, *names, version=13, listener="PLAINTEXT", **about):
         topics = [MetadataRequest.Topic(name=name) for name in names]
         context = RequestContext(listener, ANN.client_host, 1, ANN.client_id, ANN.principal)
@@ -640,7 +645,9 @@ def test_an_older_controller_is_asked_in_its_version(cluster):
 def test_how_many_are_on_their_way_is_limited(cluster):
     async def scenario(asked, forwarder):
         forwarder.may_answer.clear()
-        asked.metadata(*(f"new-{number}" for number in range(NAMES_MAX + 5)))
+        topics = [topic_request(f"new-{number}") for number in range(NAMES_MAX + 5)]
+        answer = await asked.wait_for(MetadataRequest(topics=topics), 13)
+        assert len(answer.topics) == NAMES_MAX + 5
         asked.metadata("one-more")
         await idle()
         assert [len(names) for names in names_of(forwarder)] == [NAMES_MAX]

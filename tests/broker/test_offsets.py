@@ -214,7 +214,7 @@ async def test_who_cannot_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert await code_of(serving, LATEST, epoch=5) is ErrorCode.UNKNOWN_LEADER_EPOCH
     assert await code_of(serving, LATEST, epoch=4) is ErrorCode.NONE
     twice = await serving.ask(listing(("t", 0, LATEST), ("t", 0, EARLIEST)), NEWEST)
-    assert [one.error_code for one in twice.topics[0].partitions] == [ErrorCode.INVALID_REQUEST] * 2
+    assert [one.error_code for one in twice.topics[0].partitions] == [ErrorCode.INVALID_REQUEST]
     serving.denied.add((Operation.DESCRIBE, "t"))
     assert await code_of(serving, LATEST) is ErrorCode.TOPIC_AUTHORIZATION_FAILED
     serving.denied.clear()

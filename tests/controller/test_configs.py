@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from controller_cluster import Cluster, incarnation, topic_id
-from quorate.controller.config_descriptions import BROKER_LOGGER
+from quorate.controller.config_descriptions import BROKER_LOGGER, describe_resource
 from quorate.controller.configs import (
     Operation,
     clear_elr_records,
     decide_alter_configs,
     decide_incremental_alter_configs,
-    describe_configs,
     topic_config_entries,
 )
 from quorate.controller.decision import RECORDS_MAX
@@ -660,10 +659,11 @@ def describe(
         ],
         include_synonyms=synonyms,
     )
-    response = describe_configs(cluster.image, cluster.settings, request)
+    results = [describe_resource(cluster.image, cluster.settings, one, request) for one in request.resources]
+    response = DescribeConfigsResponse(throttle_time_ms=0, results=results)
     for version in range(1, 5):
         encode(response, version)
-    return list(response.results)
+    return results
 
 
 def values(result: DescribeConfigsResponse.Result) -> dict[str, tuple[str | None, int]]:

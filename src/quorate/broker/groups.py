@@ -198,13 +198,14 @@ class Groups:
                 self.recent[group_id] = hosted
         return hosted
 
-    def leader_of(self, group_id: str) -> int | None:
-        """The broker that coordinates a group; -1 while nobody does; None if the topic does not exist."""
+    def leader_of(self, partition_id: int) -> int | None:
+        """The broker that coordinates the groups of a partition; -1 while nobody does; None if the topic does
+        not exist."""
         image = self._broker.image
         topic = image.topics.by_name.get(OFFSETS_TOPIC)
         if topic is None:
             return None
-        state = image.partitions.get(topic.slot, self.partition_of(group_id))
+        state = image.partitions.get(topic.slot, partition_id)
         return -1 if state is None else state.leader
 
     def _partition_count(self) -> int:

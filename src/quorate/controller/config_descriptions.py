@@ -8,7 +8,7 @@ broker has for them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from quorate.controller import config_documentation
@@ -29,7 +29,13 @@ from quorate.protocol.api.admin import DescribeConfigsRequest, DescribeConfigsRe
 from quorate.protocol.api.topics import CreateTopicsResponse
 from quorate.protocol.errors import ApiError, ErrorCode
 
-__all__ = ["BROKER_LOGGER", "broker_id_of", "describe_configs", "topic_config_entries"]
+__all__ = [
+    "BROKER_LOGGER",
+    "broker_id_of",
+    "describe_resource",
+    "topic_config_entries",
+    "what_is_asked",
+]
 
 BROKER_LOGGER: Final = 8
 
@@ -90,15 +96,10 @@ def topic_config_entries(
     ]
 
 
-def describe_configs(
-    image: ClusterImage, settings: ControllerSettings, request: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
-    """What the log says about every resource that was asked for, and the defaults. Of a broker it is what was
-    set while it ran: only the broker itself knows its file."""
-    return DescribeConfigsResponse(
-        throttle_time_ms=0,
-        results=[_result(image, settings, one, request) for one in request.resources],
-    )
+def what_is_asked(asked: DescribeConfigsRequest.Resource) -> Hashable:
+    """The same for what is answered the same."""
+    keys = asked.configuration_keys
+    return asked.resource_type, asked.resource_name, None if keys is None else tuple(keys)
 
 
 def broker_id_of(name: str) -> int:
@@ -108,16 +109,18 @@ def broker_id_of(name: str) -> int:
     return int(name)
 
 
-def _result(
+def describe_resource(
     image: ClusterImage,
     settings: ControllerSettings,
     asked: DescribeConfigsRequest.Resource,
     request: DescribeConfigsRequest,
 ) -> Result:
+    """What the log says about a resource that is asked for, and the defaults. Of a broker it is what was set
+    while it ran: only the broker itself knows its file."""
     error, message, configs = ErrorCode.NONE, None, []
     try:
         entries = _entries(image, settings, asked.resource_type, asked.resource_name)
-        wanted = asked.configuration_keys
+        wanted = frozenset(asked.configuration_keys or ())
         configs = [_described(entry, request) for entry in entries if not wanted or entry.name in wanted]
     except ApiError as refusal:
         error, message = refusal.code, refusal.message

@@ -9,6 +9,7 @@ everyone forget whom it concerns, a broker cannot have its own, and that of all 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, Final
@@ -22,7 +23,6 @@ from quorate.controller.config_definitions import (
 from quorate.controller.config_descriptions import (
     BROKER_LOGGER,
     broker_id_of,
-    describe_configs,
     topic_config_entries,
 )
 from quorate.controller.config_types import ConfigType, Definition
@@ -62,7 +62,6 @@ __all__ = [
     "clear_elr_records",
     "decide_alter_configs",
     "decide_incremental_alter_configs",
-    "describe_configs",
     "topic_config_entries",
     "validate_topic_configs",
 ]
@@ -156,8 +155,9 @@ def _decide(
                 for name, value in changes.items()
                 if resource[0] == BROKER or image.configs.get(resource, {}).get(name) != value
             ]
-            _check_written(situation, written)
-            _check_values(situation, resource, {one.name: one.value for one in written})
+            if written:
+                _check_written(situation, written)
+                _check_values(situation, resource, {one.name: one.value for one in written})
             _check_existence(situation, resource)
         except ApiError as refusal:
             verdicts.append((resource, refusal.code, refusal.message))
@@ -207,12 +207,17 @@ def _list_after(
     if definition is None or definition.type is not ConfigType.LIST:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{name}: allowed is SET or DELETE, it is not a list")
     items = [item for item in before.get(name, definition.default or "").split(",") if item]
-    for item in value.split(","):
-        if operation is Operation.SUBTRACT and item in items:
-            items.remove(item)
-        elif operation is Operation.APPEND and item and item not in items:
-            items.append(item)
-    return ",".join(items)
+    asked = Counter(item for item in value.split(",") if item)
+    if operation is Operation.APPEND:
+        known = set(items)
+        return ",".join([*items, *(item for item in asked if item not in known)])
+    left = []
+    for item in items:  # each time that an item is named takes one of it away
+        if asked[item]:
+            asked[item] -= 1
+        else:
+            left.append(item)
+    return ",".join(left)
 
 
 def _replaced(image: ClusterImage, resource: Resource, configs: Sequence[Any]) -> Changes:

@@ -6,11 +6,11 @@ the active controller's desk; what only reads is answered here, from what is com
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from quorate.controller.acls import describe_acls
-from quorate.controller.configs import describe_configs
+from quorate.controller.config_descriptions import describe_resource, what_is_asked
 from quorate.controller.decision import Asker
 from quorate.controller.reassignment import describe_reassignments
 from quorate.controller.refusals import refusal
@@ -19,7 +19,9 @@ from quorate.controller.scram import describe_user_scram_credentials
 from quorate.controller.settings import ControllerSettings
 from quorate.controller.tokens import describe_tokens
 from quorate.metadata.versions import KRAFT_VERSION
-from quorate.net.routes import Features, Handler, RequestContext, Route, RouteTable
+from quorate.net.many import answers_for_each
+from quorate.net.routes import Answer, Features, Handler, RequestContext, Route, RouteTable
+from quorate.net.slices import Work, in_slices
 from quorate.node.cluster_state import ClusterState
 from quorate.node.desk import Desk
 from quorate.node.envelope import serve_envelope
@@ -29,6 +31,7 @@ from quorate.protocol.api.admin import (
     DescribeClusterRequest,
     DescribeClusterResponse,
     DescribeConfigsRequest,
+    DescribeConfigsResponse,
 )
 from quorate.protocol.api.brokers import EnvelopeRequest, EnvelopeResponse
 from quorate.protocol.api.connection import RequestHeader
@@ -95,7 +98,7 @@ class ControllerRoutes:
             Route(EnvelopeRequest, self._open_envelope),
             Route(DescribeQuorumRequest, _described_quorum(replica)),
             Route(DescribeClusterRequest, _read(self._describe_cluster)),
-            Route(DescribeConfigsRequest, _read(lambda one: describe_configs(state.image, settings, one))),
+            Route(DescribeConfigsRequest, self._describe_configs),
             Route(DescribeAclsRequest, _read(self._describe_acls)),
             Route(
                 DescribeUserScramCredentialsRequest,
@@ -134,6 +137,19 @@ class ControllerRoutes:
             error_message=_NO_AUTHORIZER.message,
             resources=[],
         )
+
+    def _describe_configs(
+        self, context: RequestContext, header: RequestHeader, request: DescribeConfigsRequest
+    ) -> Answer | Awaitable[Answer]:
+        def result(asked: DescribeConfigsRequest.Resource) -> DescribeConfigsResponse.Result:
+            return describe_resource(self._state.image, self._settings, asked, request)
+
+        def work() -> Work[DescribeConfigsResponse]:
+            kind = DescribeConfigsResponse.Result, DescribeConfigsResponse, header.request_api_version
+            results = yield from answers_for_each(context, request.resources, result, kind, what_is_asked)
+            return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+        return in_slices(work())
 
     async def _open_envelope(
         self, context: RequestContext, _header: RequestHeader, request: EnvelopeRequest

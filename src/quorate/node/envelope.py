@@ -102,12 +102,13 @@ async def serve_envelope(
 
 
 def _is_of_a_standby(part: Part) -> bool:
-    """Whether an answer says NOT_CONTROLLER: as a whole, or about everything that was asked for."""
+    """Whether an answer says NOT_CONTROLLER: as a whole, or about everything that was asked for, and so about
+    the first of it."""
     for declared in part.__fields__:
         value = getattr(part, declared.name)
         if declared.name == "error_code" and value == ErrorCode.NOT_CONTROLLER:
             return True
-        if isinstance(value, list) and any(isinstance(one, Part) and _is_of_a_standby(one) for one in value):
+        if isinstance(value, list) and value and isinstance(value[0], Part) and _is_of_a_standby(value[0]):
             return True
     return False
 

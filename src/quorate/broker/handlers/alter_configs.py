@@ -9,6 +9,7 @@ changed is told once this broker goes by it: whoever asks for it next is told wh
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -64,9 +65,11 @@ class AlteringConfigs:
     ) -> AlterConfigsResponse | IncrementalAlterConfigsResponse:
         asked: Sequence[_Resource] = request.resources
         answers: dict[int, _Answer] = {}
+        times_asked = Counter((one.resource_type, one.resource_name) for one in asked)
         for number, resource in enumerate(asked):
             try:
-                _check_once(resource, asked)
+                if times_asked[resource.resource_type, resource.resource_name] > 1:
+                    raise _refused("the resource stands more than once in the request")
                 self._check(resource, is_incremental=isinstance(request, IncrementalAlterConfigsRequest))
                 if resource.resource_type == BROKER_LOGGER:
                     self._set_levels(context, resource, is_for_real=not request.validate_only)
@@ -141,19 +144,9 @@ class AlteringConfigs:
                 loggers.set_level(one.name, one.value if _operation(one) is Operation.SET else None)
 
 
-def _check_once(resource: _Resource, resources: Sequence[_Resource]) -> None:
-    same = [
-        one
-        for one in resources
-        if (one.resource_type, one.resource_name) == (resource.resource_type, resource.resource_name)
-    ]
-    if len(same) > 1:
-        raise _refused("the resource stands more than once in the request")
-
-
 def _check_keys(resource: _Resource) -> None:
-    names = [one.name for one in resource.configs]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    times_named = Counter(one.name for one in resource.configs)
+    twice = sorted(name for name, times in times_named.items() if times > 1)
     if twice:
         raise _refused(f"{', '.join(twice)}: stands more than once in the request")
     null = [one.name for one in resource.configs if one.value is None and _operation(one) != Operation.DELETE]

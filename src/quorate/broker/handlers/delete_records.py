@@ -6,7 +6,7 @@ the same: followers learn of it from what they fetch, and tell their own start w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Final
 
 from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS
@@ -14,7 +14,8 @@ from quorate.broker.handlers.whereabouts import replica_named
 from quorate.broker.partition import Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.waiting import CommitWait
-from quorate.net.routes import RequestContext, Route
+from quorate.net.routes import Answer, RequestContext, Route
+from quorate.net.slices import Work, in_slices
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import DeleteRecordsRequest, DeleteRecordsResponse
 from quorate.protocol.errors import ApiError, ErrorCode
@@ -24,6 +25,7 @@ __all__ = ["DeletingRecords"]
 
 _HIGH_WATERMARK: Final = -1  # instead of an offset
 _NO_LOW_WATERMARK: Final = -1
+_ANSWER_BYTES: Final = 14  # what is said of a partition
 
 TopicResult = DeleteRecordsResponse.TopicResult
 PartitionResult = TopicResult.PartitionResult
@@ -59,33 +61,50 @@ class DeletingRecords:
     def routes(self) -> list[Route]:
         return [Route(DeleteRecordsRequest, self.delete_records)]
 
-    async def delete_records(
+    def delete_records(
         self, context: RequestContext, _header: RequestHeader, request: DeleteRecordsRequest
-    ) -> DeleteRecordsResponse:
-        topics: list[tuple[str, list[_Deletion]]] = []
+    ) -> Answer | Awaitable[Answer]:
+        """Each partition once: what is said of it last counts."""
+        wanted: dict[str, dict[int, int]] = {}
         for topic in request.topics:
-            may = self._broker.authorize(context, Operation.DELETE, ResourceKind.TOPIC, topic.name)
+            if topic.partitions:
+                offsets = wanted.setdefault(topic.name, {})
+                offsets.update((one.partition_index, one.offset) for one in topic.partitions)
+        context.expect(_ANSWER_BYTES * sum(map(len, wanted.values())))
+        return in_slices(self._deleted(context, wanted, request.timeout_ms))
+
+    def _deleted(
+        self, context: RequestContext, wanted: Mapping[str, Mapping[int, int]], timeout_ms: int
+    ) -> Work[DeleteRecordsResponse]:
+        topics: list[tuple[str, list[_Deletion]]] = []
+        for name, offsets in wanted.items():
+            may = self._broker.authorize(context, Operation.DELETE, ResourceKind.TOPIC, name)
             deletions = []
-            for asked in topic.partitions:
-                one = _Deletion(asked.partition_index)
+            for partition_id, offset in offsets.items():
+                one = _Deletion(partition_id)
                 deletions.append(one)
                 try:
                     if not may:
                         raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    await self._delete(one, topic.name, asked.offset)
+                    partition = self._partition(name, partition_id)
+                    yield self._delete(one, partition, offset)
                 except ApiError as error:
                     one.code = error.code
-            topics.append((topic.name, deletions))
-        await _everywhere([one for _, some in topics for one in some], request.timeout_ms)
+                    yield None
+            topics.append((name, deletions))
+            yield None
+        yield _everywhere([one for _, some in topics for one in some], timeout_ms)
         return _response(topics)
 
-    async def _delete(self, deletion: _Deletion, topic: str, offset: int) -> None:
-        """On this broker."""
+    def _partition(self, topic: str, partition_id: int) -> Partition:
         if topic not in self._broker.image.topics.by_name:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
         if topic in INTERNAL_TOPICS:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{topic} is not for clients")
-        partition = replica_named(self._broker, topic, deletion.partition_id)
+        return replica_named(self._broker, topic, partition_id)
+
+    async def _delete(self, deletion: _Deletion, partition: Partition, offset: int) -> None:
+        """On this broker."""
         try:
             deletion.target = await partition.delete_before(None if offset == _HIGH_WATERMARK else offset)
             deletion.low_watermark = partition.low_watermark

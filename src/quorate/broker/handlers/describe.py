@@ -6,7 +6,7 @@ so configurations of a broker are asked of the broker itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 
 from quorate.broker import loggers
@@ -22,14 +22,17 @@ from quorate.controller.config_descriptions import (
     DEFAULT,
     DYNAMIC_DEFAULT_BROKER,
     broker_id_of,
-    describe_configs,
+    describe_resource,
+    what_is_asked,
 )
 from quorate.controller.config_of_brokers import BROKER_KEYS, broker_key
 from quorate.controller.config_types import ConfigType
 from quorate.controller.scram import describe_user_scram_credentials
 from quorate.controller.settings import ControllerSettings
 from quorate.metadata.image import BROKER, CLIENT_METRICS, CLUSTER_DEFAULT, GROUP, TOPIC, ClusterImage
-from quorate.net.routes import RequestContext, Route
+from quorate.net.many import answers_for_each
+from quorate.net.routes import Answer, RequestContext, Route
+from quorate.net.slices import Work, in_slices
 from quorate.protocol.api.admin import (
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
@@ -85,14 +88,19 @@ class Describing:
     # Configurations
 
     def describe_configs(
-        self, context: RequestContext, _header: RequestHeader, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResponse:
-        results = [self._result(context, one, request) for one in request.resources]
-        return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+        self, context: RequestContext, header: RequestHeader, request: DescribeConfigsRequest
+    ) -> Answer | Awaitable[Answer]:
+        def result(asked: _Asked) -> _Result:
+            return self._result(context, asked, request)
 
-    def _result(
-        self, context: RequestContext, asked: _Asked, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResponse.Result:
+        def work() -> Work[DescribeConfigsResponse]:
+            kind = _Result, DescribeConfigsResponse, header.request_api_version
+            results = yield from answers_for_each(context, request.resources, result, kind, what_is_asked)
+            return DescribeConfigsResponse(throttle_time_ms=0, results=results)
+
+        return in_slices(work())
+
+    def _result(self, context: RequestContext, asked: _Asked, request: DescribeConfigsRequest) -> _Result:
         kind = {TOPIC: ResourceKind.TOPIC, GROUP: ResourceKind.GROUP}.get(
             asked.resource_type, ResourceKind.CLUSTER
         )
@@ -107,12 +115,7 @@ class Describing:
                 return _logger_levels(asked)
         except ApiError as error:
             return _failed(asked, error.code, error.message)
-        one = DescribeConfigsRequest(
-            resources=[asked],
-            include_synonyms=request.include_synonyms,
-            include_documentation=request.include_documentation,
-        )
-        return describe_configs(self._broker.image, self._of_topics, one).results[0]
+        return describe_resource(self._broker.image, self._of_topics, asked, request)
 
     def _of_broker(self, name: str) -> dict[str, list[Given]]:
         """What is given for each key, what counts first."""
@@ -184,7 +187,7 @@ def _described(
     asked: _Asked, found: Mapping[str, Sequence[Given]], request: DescribeConfigsRequest
 ) -> _Result:
     """A broker's configurations. What we do not know may well be secret, and is not shown."""
-    wanted = asked.configuration_keys
+    wanted = frozenset(asked.configuration_keys or ())
     configs = []
     for key, given in found.items():
         if wanted and key not in wanted:
@@ -213,7 +216,7 @@ def _described(
 
 def _logger_levels(asked: _Asked) -> _Result:
     """Loggers of this process and their levels, as set or as inherited."""
-    wanted = asked.configuration_keys
+    wanted = frozenset(asked.configuration_keys or ())
     configs: list[Any] = [
         _Described(
             name=name,

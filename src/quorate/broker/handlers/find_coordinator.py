@@ -8,6 +8,7 @@ clients try again until their own time is up.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from typing import Final, NamedTuple
 
 from quorate.broker.groups import OFFSETS_TOPIC, Groups
@@ -15,7 +16,9 @@ from quorate.broker.handlers.producer_ids import NO_TRANSACTIONS
 from quorate.broker.handlers.topic_creation import TopicCreation
 from quorate.broker.listeners import address_of
 from quorate.broker.serving import Broker, Operation, ResourceKind
-from quorate.net.routes import RequestContext
+from quorate.net.many import answers_for_each
+from quorate.net.routes import Answer, RequestContext
+from quorate.net.slices import Work, in_slices
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from quorate.protocol.errors import ErrorCode
@@ -49,12 +52,10 @@ class FindCoordinatorHandler:
 
     def __call__(
         self, context: RequestContext, header: RequestHeader, request: FindCoordinatorRequest
-    ) -> FindCoordinatorResponse:
+    ) -> Answer | Awaitable[Answer]:
         version = header.request_api_version
-        keys = list(request.coordinator_keys) if version >= _MANY_SINCE else [request.key]
-        found = [self._find(context, version, request.key_type, key) for key in keys]
         if version < _MANY_SINCE:
-            [one] = found
+            one = self._find(context, version, request.key_type, request.key, {})
             return FindCoordinatorResponse(
                 error_code=one.error,
                 error_message=one.message,
@@ -62,21 +63,33 @@ class FindCoordinatorHandler:
                 host=one.host,
                 port=one.port,
             )
-        return FindCoordinatorResponse(
-            coordinators=[
-                FindCoordinatorResponse.Coordinator(
-                    key=key,
-                    node_id=one.node_id,
-                    host=one.host,
-                    port=one.port,
-                    error_code=one.error,
-                    error_message=None if one.error is ErrorCode.NONE else one.message,
-                )
-                for key, one in zip(keys, found, strict=True)
-            ]
-        )
 
-    def _find(self, context: RequestContext, version: int, kind: int, key: str) -> _Found:
+        found: dict[int, _Found] = {}
+
+        def coordinator(key: str) -> FindCoordinatorResponse.Coordinator:
+            one = self._find(context, version, request.key_type, key, found)
+            return FindCoordinatorResponse.Coordinator(
+                key=key,
+                node_id=one.node_id,
+                host=one.host,
+                port=one.port,
+                error_code=one.error,
+                error_message=None if one.error is ErrorCode.NONE else one.message,
+            )
+
+        def work() -> Work[FindCoordinatorResponse]:
+            kind = FindCoordinatorResponse.Coordinator, FindCoordinatorResponse, version
+            keys = request.coordinator_keys
+            return FindCoordinatorResponse(
+                coordinators=(yield from answers_for_each(context, keys, coordinator, kind, str))
+            )
+
+        return in_slices(work())
+
+    def _find(
+        self, context: RequestContext, version: int, kind: int, key: str, found: dict[int, _Found]
+    ) -> _Found:
+        """`found` are those that this request has asked for before, by their partitions."""
         authorize = self._broker.authorize
         if kind == _TRANSACTION:
             is_allowed = authorize(context, Operation.DESCRIBE, ResourceKind.TRANSACTIONAL_ID, key)
@@ -85,13 +98,17 @@ class FindCoordinatorHandler:
         if kind == _GROUP:
             if not authorize(context, Operation.DESCRIBE, ResourceKind.GROUP, key):
                 return _Found(ErrorCode.GROUP_AUTHORIZATION_FAILED)
-            return self._of_group(context, key)
+            partition_id = self._groups.partition_of(key)
+            one = found.get(partition_id)
+            if one is None:
+                one = found[partition_id] = self._of_groups_in(partition_id, context)
+            return one
         if kind != _SHARE or version < _SHARES_SINCE:
             return _Found(ErrorCode.INVALID_REQUEST)
         return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
-    def _of_group(self, context: RequestContext, group_id: str) -> _Found:
-        leader = self._groups.leader_of(group_id)
+    def _of_groups_in(self, partition_id: int, context: RequestContext) -> _Found:
+        leader = self._groups.leader_of(partition_id)
         if leader is None:
             self._creation.begin([OFFSETS_TOPIC], context)
             return _Found(ErrorCode.COORDINATOR_NOT_AVAILABLE)

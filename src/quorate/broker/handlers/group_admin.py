@@ -5,14 +5,16 @@ A request may name groups of many coordinators; each of those here is asked abou
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
 
 from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.handlers.metadata import CLUSTER_NAME, authorized_operations
 from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.net.many import answers_for_each
 from quorate.net.routes import Answer, RequestContext, Route
+from quorate.net.slices import Work, in_slices
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import (
     ConsumerGroupDescribeRequest,
@@ -27,6 +29,8 @@ from quorate.protocol.api.groups import (
 from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = ["GroupAdministration"]
+
+_DELETED_BYTES: Final = 8  # what is said of a group that is deleted, without its name
 
 D = TypeVar("D", DescribeGroupsResponse.DescribedGroup, ConsumerGroupDescribeResponse.DescribedGroup)
 
@@ -67,7 +71,7 @@ class GroupAdministration:
 
     def _describe(
         self, context: RequestContext, header: RequestHeader, request: DescribeGroupsRequest
-    ) -> DescribeGroupsResponse:
+    ) -> Answer | Awaitable[Answer]:
         version = header.request_api_version
         caller = caller_of(context, version)
 
@@ -81,18 +85,24 @@ class GroupAdministration:
             assert isinstance(response, DescribeGroupsResponse)
             return response.groups[0]
 
-        groups = [self._described(context, one, ask, refused) for one in request.groups]
-        self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
-        return DescribeGroupsResponse(groups=groups)
+        def described(group_id: str) -> DescribeGroupsResponse.DescribedGroup:
+            group = self._described(context, group_id, ask, refused)
+            self._add_operations(context, group, is_wanted=request.include_authorized_operations)
+            return group
+
+        def work() -> Work[DescribeGroupsResponse]:
+            kind = DescribeGroupsResponse.DescribedGroup, DescribeGroupsResponse, version
+            groups = yield from answers_for_each(context, request.groups, described, kind, str)
+            return DescribeGroupsResponse(groups=groups)
+
+        return in_slices(work())
 
     def _consumer_describe(
         self, context: RequestContext, header: RequestHeader, request: ConsumerGroupDescribeRequest
-    ) -> ConsumerGroupDescribeResponse:
+    ) -> Answer | Awaitable[Answer]:
         version = header.request_api_version
         if not self._groups.has_consumer_protocol:
-            response = refuse(request, version, ErrorCode.UNSUPPORTED_VERSION)
-            assert isinstance(response, ConsumerGroupDescribeResponse)
-            return response
+            return refuse(request, version, ErrorCode.UNSUPPORTED_VERSION)
         caller = caller_of(context, version)
 
         def of_one(group_id: str) -> ConsumerGroupDescribeRequest:
@@ -114,9 +124,17 @@ class GroupAdministration:
             assert isinstance(response, ConsumerGroupDescribeResponse)
             return response.groups[0]
 
-        groups = [self._described(context, one, ask, refused) for one in request.group_ids]
-        self._add_operations(context, groups, is_wanted=request.include_authorized_operations)
-        return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+        def described(group_id: str) -> ConsumerGroupDescribeResponse.DescribedGroup:
+            group = self._described(context, group_id, ask, refused)
+            self._add_operations(context, group, is_wanted=request.include_authorized_operations)
+            return group
+
+        def work() -> Work[ConsumerGroupDescribeResponse]:
+            kind = ConsumerGroupDescribeResponse.DescribedGroup, ConsumerGroupDescribeResponse, version
+            groups = yield from answers_for_each(context, request.group_ids, described, kind, str)
+            return ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups)
+
+        return in_slices(work())
 
     def _may_see_topics_of(
         self, context: RequestContext, described: ConsumerGroupDescribeResponse.DescribedGroup
@@ -146,25 +164,29 @@ class GroupAdministration:
         except ApiError as error:
             return refuse(group_id, error.code)
 
-    def _add_operations(self, context: RequestContext, groups: Sequence[D], *, is_wanted: bool) -> None:
-        if not is_wanted:
-            return
-        for group in groups:
-            if group.error_code == ErrorCode.NONE:
-                group.authorized_operations = authorized_operations(
-                    self._broker, context, ResourceKind.GROUP, group.group_id
-                )
+    def _add_operations(self, context: RequestContext, group: D, *, is_wanted: bool) -> None:
+        if is_wanted and group.error_code == ErrorCode.NONE:
+            group.authorized_operations = authorized_operations(
+                self._broker, context, ResourceKind.GROUP, group.group_id
+            )
 
-    async def _delete(
+    def _delete(
         self, context: RequestContext, header: RequestHeader, request: DeleteGroupsRequest
-    ) -> Answer:
-        results = []
-        for group_id in dict.fromkeys(request.groups_names):
-            answer = self._delete_one(context, header.request_api_version, group_id)
-            response = await answer if isinstance(answer, Awaitable) else answer
-            assert isinstance(response, DeleteGroupsResponse)
-            results += response.results
-        return DeleteGroupsResponse(throttle_time_ms=0, results=results)
+    ) -> Answer | Awaitable[Answer]:
+        names = dict.fromkeys(request.groups_names)
+        context.expect(sum(map(len, names)) + _DELETED_BYTES * len(names))
+
+        def work() -> Work[DeleteGroupsResponse]:
+            results: list[DeleteGroupsResponse.DeletableGroupResult] = []
+            for group_id in names:
+                answer = self._delete_one(context, header.request_api_version, group_id)
+                response = (yield answer) if isinstance(answer, Awaitable) else answer
+                assert isinstance(response, DeleteGroupsResponse)
+                results += response.results
+                yield None
+            return DeleteGroupsResponse(throttle_time_ms=0, results=results)
+
+        return in_slices(work())
 
     def _delete_one(self, context: RequestContext, version: int, group_id: str) -> Answer | Awaitable[Answer]:
         request = DeleteGroupsRequest(groups_names=[group_id])

@@ -17,8 +17,10 @@ from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.coordinator.effects import Caller
 from quorate.coordinator.offsets import answer_one_group, fetch_one_group
 from quorate.coordinator.shard import GroupShard
+from quorate.net.many import answers_for_each
 from quorate.net.routes import Answer, RequestContext, Route
 from quorate.net.shortcuts import Shortcut
+from quorate.net.slices import Work, in_slices
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.groups import (
     OffsetCommitRequest,
@@ -112,11 +114,16 @@ class GroupOffsets:
             group = fetch_one_group(request)
             answer = self._fetch_group(context, version, group, is_stable=request.require_stable)
             return _then(answer, lambda found: answer_one_group(request, version, found))
-        answers = [
-            self._fetch_group(context, version, group, is_stable=request.require_stable)
-            for group in request.groups
-        ]
-        return _then(_all(answers), lambda groups: OffsetFetchResponse(groups=groups))
+
+        def fetched(group: OffsetFetchRequest.Group) -> FetchedGroup | Awaitable[FetchedGroup]:
+            return self._fetch_group(context, version, group, is_stable=request.require_stable)
+
+        def work() -> Work[OffsetFetchResponse]:
+            kind = FetchedGroup, OffsetFetchResponse, version
+            groups = yield from answers_for_each(context, request.groups, fetched, kind)
+            return OffsetFetchResponse(groups=groups)
+
+        return in_slices(work())
 
     def _fetch_group(
         self, context: RequestContext, version: int, group: OffsetFetchRequest.Group, *, is_stable: bool
@@ -127,7 +134,7 @@ class GroupOffsets:
                 group_id=group.group_id, topics=[], error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED
             )
         ids: dict[str, Uuid] = {}
-        refused: list[_Refused] = []
+        refused: list[FetchedTopic] = []
         is_all = group.topics is None
         if group.topics is not None:
             if version >= _TOPIC_IDS_SINCE:
@@ -138,9 +145,7 @@ class GroupOffsets:
                 if error is ErrorCode.NONE:
                     kept.append(topic)
                 else:
-                    refused += [
-                        _Refused(topic.name, topic.topic_id, one, error) for one in topic.partition_indexes
-                    ]
+                    refused.append(_refused_fetch(topic, error))
             group.topics = kept
 
         def complete(answer: FetchedGroup) -> FetchedGroup:
@@ -149,7 +154,7 @@ class GroupOffsets:
             if version >= _TOPIC_IDS_SINCE:
                 answer.topics = self._with_ids(answer.topics, ids)
             if answer.error_code == ErrorCode.NONE:
-                answer.topics = [*answer.topics, *_refused_fetches(refused)]
+                answer.topics = [*answer.topics, *refused]
             return answer
 
         # Asked in a version that has groups; what the version of the client changes, is changed above.
@@ -299,7 +304,13 @@ def _with_refused_commits(
         )
         for (name, topic_id), some in _by_topic(refused).items()
     ]
-    answer.topics = [*answer.topics, *added]
+    if added:  # then each topic stands there once
+        gathered: dict[tuple[str, Uuid], OffsetCommitResponse.Topic] = {}
+        for topic in (*answer.topics, *added):
+            first = gathered.setdefault((topic.name, topic.topic_id), topic)
+            if first is not topic:
+                first.partitions += topic.partitions
+        answer.topics = list(gathered.values())
     return answer
 
 
@@ -321,24 +332,21 @@ def _with_refused_deletions(answer: Any, refused: Iterable[_Refused]) -> OffsetD
     return answer
 
 
-def _refused_fetches(refused: Iterable[_Refused]) -> list[FetchedTopic]:
-    return [
-        FetchedTopic(
-            name=name,
-            topic_id=topic_id,
-            partitions=[
-                FetchedPartition(
-                    partition_index=one.partition_id,
-                    committed_offset=-1,
-                    committed_leader_epoch=-1,
-                    metadata="",
-                    error_code=one.error,
-                )
-                for one in some
-            ],
-        )
-        for (name, topic_id), some in _by_topic(refused).items()
-    ]
+def _refused_fetch(topic: OffsetFetchRequest.Group.Topics, error: ErrorCode) -> FetchedTopic:
+    return FetchedTopic(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partitions=[
+            FetchedPartition(
+                partition_index=one,
+                committed_offset=-1,
+                committed_leader_epoch=-1,
+                metadata="",
+                error_code=error,
+            )
+            for one in topic.partition_indexes
+        ],
+    )
 
 
 def _by_topic(refused: Iterable[_Refused]) -> dict[tuple[str, Uuid], list[_Refused]]:
@@ -355,17 +363,5 @@ def _then(answer: R | Awaitable[R], change: Callable[[R], T]) -> T | Awaitable[T
 
     async def wait() -> T:
         return change(await answer)
-
-    return wait()
-
-
-def _all(answers: Sequence[R | Awaitable[R]]) -> list[R] | Awaitable[list[R]]:
-    """Several answers as one list; nobody waits if none of them has to be waited for."""
-    found = [one for one in answers if not isinstance(one, Awaitable)]
-    if len(found) == len(answers):
-        return found
-
-    async def wait() -> list[R]:
-        return [await one if isinstance(one, Awaitable) else one for one in answers]
 
     return wait()

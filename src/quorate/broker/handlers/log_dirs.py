@@ -7,7 +7,7 @@ there when it comes: so a reassignment can say where to, before it is made.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Iterable
 from typing import Protocol
 
 from quorate.broker.directory_moves import DirectoryMoves
@@ -15,7 +15,8 @@ from quorate.broker.handlers.metadata import CLUSTER_NAME
 from quorate.broker.partition import Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.metadata.versions import CORDONED
-from quorate.net.routes import RequestContext, Route
+from quorate.net.routes import Answer, RequestContext, Route
+from quorate.net.slices import Work, in_slices
 from quorate.protocol.api.admin import (
     AlterReplicaLogDirsRequest,
     AlterReplicaLogDirsResponse,
@@ -71,14 +72,14 @@ class LogDirs:
 
     def describe(
         self, context: RequestContext, _header: RequestHeader, request: DescribeLogDirsRequest
-    ) -> DescribeLogDirsResponse:
+    ) -> Answer | Awaitable[Answer]:
         if not self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME):
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             return DescribeLogDirsResponse(throttle_time_ms=0, error_code=code, results=[])
-        wanted = None
-        if request.topics is not None:
-            wanted = {(one.topic, partition) for one in request.topics for partition in one.partitions}
-        found = self._replicas(wanted)
+        return in_slices(self._all_described(request))
+
+    def _all_described(self, request: DescribeLogDirsRequest) -> Work[DescribeLogDirsResponse]:
+        found = yield from self._replicas(request)
         return DescribeLogDirsResponse(
             throttle_time_ms=0,
             error_code=0,
@@ -102,10 +103,12 @@ class LogDirs:
             and self._directories.is_cordoned(path),
         )
 
-    def _replicas(self, wanted: Collection[tuple[str, int]] | None) -> dict[str, dict[str, list[_Replica]]]:
+    def _replicas(self, request: DescribeLogDirsRequest) -> Work[dict[str, dict[str, list[_Replica]]]]:
         """The replicas that are wanted, and those to be, by directory and topic."""
         found: dict[str, dict[str, list[_Replica]]] = {}
-        for partition in self._chosen(wanted):
+        chosen = yield from self._chosen(request)
+        for partition in chosen:
+            yield None
             if partition.failure is not None:
                 continue  # its directory is offline
             log, topic = partition.log, partition.key.topic
@@ -118,21 +121,30 @@ class LogDirs:
                 there.append(_replica(partition, move.log, move.lag, is_future=True))
         return found
 
-    def _chosen(self, wanted: Collection[tuple[str, int]] | None) -> Iterator[Partition]:
-        if wanted is None:
-            yield from self._broker.replicas
-            return
-        for topic, partition_id in sorted(wanted):
-            partition = self._broker.partition(topic, partition_id)
-            if partition is not None:
-                yield partition
+    def _chosen(self, request: DescribeLogDirsRequest) -> Work[Iterable[Partition]]:
+        """Each replica that is wanted once, in the order of their names."""
+        if request.topics is None:
+            return list(self._broker.replicas)
+        found: dict[tuple[str, int], Partition] = {}
+        for topic in request.topics:
+            for partition_id in topic.partitions:
+                partition = self._broker.partition(topic.topic, partition_id)
+                if partition is not None:
+                    found[topic.topic, partition_id] = partition
+                yield None
+        return [found[name] for name in sorted(found)]
 
     # Moving
 
-    async def alter(
+    def alter(
         self, context: RequestContext, _header: RequestHeader, request: AlterReplicaLogDirsRequest
-    ) -> AlterReplicaLogDirsResponse:
+    ) -> Answer | Awaitable[Answer]:
         """Each replica on its own: begins to move, or is refused. What a request says last counts."""
+        return in_slices(self._altered(context, request))
+
+    def _altered(
+        self, context: RequestContext, request: AlterReplicaLogDirsRequest
+    ) -> Work[AlterReplicaLogDirsResponse]:
         wanted = {
             (topic.name, partition_id): directory.path
             for directory in request.dirs
@@ -144,28 +156,32 @@ class LogDirs:
         for (topic, partition_id), path in wanted.items():
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             if is_allowed:
-                code = await self._move(topic, partition_id, path)
+                found = self._movable(topic, partition_id, path)
+                code = (yield self._move(found, path)) if isinstance(found, Partition) else found
             result = topics.setdefault(topic, _Altered(topic_name=topic, partitions=[]))
             result.partitions.append(
                 _Altered.AlterReplicaLogDirPartitionResult(partition_index=partition_id, error_code=code)
             )
+            yield None
         return AlterReplicaLogDirsResponse(throttle_time_ms=0, results=list(topics.values()))
 
-    async def _move(self, topic: str, partition_id: int, path: str) -> ErrorCode:
+    def _movable(self, topic: str, partition_id: int, path: str) -> Partition | ErrorCode:
+        """The replica that can be moved to a directory, or why there is none."""
+        if not can_be_moved(PartitionName(topic, partition_id)):
+            return ErrorCode.INVALID_TOPIC_EXCEPTION  # no room for the name of a copy
+        if not self._directories.is_known(path):
+            return ErrorCode.LOG_DIR_NOT_FOUND
+        if not self._directories.is_online(path):
+            return ErrorCode.KAFKA_STORAGE_ERROR
+        if self._directories.is_cordoned(path):
+            return ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        partition = self._broker.partition(topic, partition_id)
+        if partition is None:
+            return self._prefer(topic, partition_id, path)
+        return partition if partition.failure is None else ErrorCode.KAFKA_STORAGE_ERROR
+
+    async def _move(self, partition: Partition, path: str) -> ErrorCode:
         try:
-            if not can_be_moved(PartitionName(topic, partition_id)):
-                return ErrorCode.INVALID_TOPIC_EXCEPTION  # no room for the name of a copy
-            if not self._directories.is_known(path):
-                return ErrorCode.LOG_DIR_NOT_FOUND
-            if not self._directories.is_online(path):
-                return ErrorCode.KAFKA_STORAGE_ERROR
-            if self._directories.is_cordoned(path):
-                return ErrorCode.INVALID_REPLICA_ASSIGNMENT
-            partition = self._broker.partition(topic, partition_id)
-            if partition is None:
-                return self._prefer(topic, partition_id, path)
-            if partition.failure is not None:
-                return ErrorCode.KAFKA_STORAGE_ERROR
             await self._moves.move(partition, path)
         except ApiError as error:
             return error.code

@@ -7,7 +7,7 @@ Topics that a client may not see look as if they did not exist, or are left out 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, cast
 
 from quorate.broker.handlers.own_view import OwnView
@@ -17,7 +17,9 @@ from quorate.broker.listeners import Reachable
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.controller.topic_names import check_name
 from quorate.metadata.topics import Topic
-from quorate.net.routes import RequestContext, Route
+from quorate.net.many import FEW
+from quorate.net.routes import Answer, RequestContext, Route
+from quorate.net.slices import Work, in_slices
 from quorate.protocol.api.admin import DescribeClusterRequest, DescribeClusterResponse
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.topics import (
@@ -27,12 +29,14 @@ from quorate.protocol.api.topics import (
     MetadataResponse,
 )
 from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.items import EncodedItems
 from quorate.protocol.types import ZERO_UUID, Uuid
 
 __all__ = ["CLUSTER_NAME", "Metadata", "authorized_operations"]
 
 CLUSTER_NAME: Final = "kafka-cluster"  # as a resource, every cluster is called so
 PAGE_PARTITIONS_MAX: Final = 2000  # max.request.partition.size.limit
+_TOPIC_BYTES: Final = 16  # of an answer: what is said at least of a topic that is asked for
 _NOT_ASKED: Final = -0x80000000
 _NO_CONTROLLER: Final = -1
 _BY_ID_SINCE: Final = 12
@@ -97,40 +101,38 @@ class Metadata:
 
     def metadata(
         self, context: RequestContext, header: RequestHeader, request: MetadataRequest
-    ) -> MetadataResponse | Awaitable[MetadataResponse]:
+    ) -> Answer | Awaitable[Answer]:
         version = header.request_api_version
         refused = _refusal(request, version)
         if refused is not None:
             return refused
+        return in_slices(self._metadata(context, version, request))
+
+    def _metadata(
+        self, context: RequestContext, version: int, request: MetadataRequest
+    ) -> Work[MetadataResponse]:
+        others: list[_Topic] | EncodedItems = []
         if request.topics is None or (version == 0 and not request.topics):
-            return self._answer(context, request, version, self._all(context), [])
-        found, others = self._named(context, request, request.topics)
-        if self._own_view.is_any_coming(found):
-            return self._answer_later(context, request, version)
-        return self._answer(context, request, version, found, others)
-
-    async def _answer_later(
-        self, context: RequestContext, request: MetadataRequest, version: int
-    ) -> MetadataResponse:
-        """The cluster is described as it is then."""
-        await self._own_view.catches_up()
-        found, others = self._named(context, request, request.topics or ())
-        return self._answer(context, request, version, found, others)
-
-    def _answer(
-        self,
-        context: RequestContext,
-        request: MetadataRequest,
-        version: int,
-        topics: Sequence[Topic],
-        others: list[_Topic],
-    ) -> MetadataResponse:
+            found = self._all(context)
+        else:
+            found, others = yield from self._asked(context, version, request, request.topics)
+            if self._own_view.is_any_coming(found):
+                yield self._own_view.catches_up()
+                # The cluster is described as it is then.
+                found, others = yield from self._asked(context, version, request, request.topics)
         reachable = Reachable(self._broker.image, context.listener)
+        topics = self._described(context, request, reachable, found, version)
+        if isinstance(others, EncodedItems):
+            for one in topics:
+                others.add(one)
+            topics = cast("list[_Topic]", others.taken())
+        else:
+            topics += others
         return MetadataResponse(
             brokers=self._brokers(reachable),
             cluster_id=self._broker.settings.cluster_id,
             controller_id=self._controller_id(reachable),
-            topics=self._described(context, request, reachable, topics, version) + others,
+            topics=topics,
             cluster_authorized_operations=self._cluster_operations(
                 context, request.include_cluster_authorized_operations
             ),
@@ -144,39 +146,63 @@ class Metadata:
             if self._may_describe(context, topic.name) and partitions.count_of(topic.slot)
         ]
 
-    def _named(
-        self, context: RequestContext, request: MetadataRequest, asked: Iterable[MetadataRequest.Topic]
-    ) -> tuple[list[Topic], list[_Topic]]:
+    def _asked(
+        self,
+        context: RequestContext,
+        version: int,
+        request: MetadataRequest,
+        asked: Sequence[MetadataRequest.Topic],
+    ) -> Work[tuple[list[Topic], list[_Topic] | EncodedItems]]:
         """The topics that there are, and what there is to say about the others."""
+        others: list[_Topic] = []
+        if len(asked) <= FEW:
+            return (yield from self._named(context, request, asked, others.append)), others
+        context.expect(_TOPIC_BYTES * len(asked))
+        encoded = EncodedItems(_Topic, MetadataResponse, version)
+        return (yield from self._named(context, request, asked, encoded.add)), encoded
+
+    def _named(
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        asked: Iterable[MetadataRequest.Topic],
+        say: Callable[[_Topic], object],
+    ) -> Work[list[Topic]]:
+        """The topics that there are. What there is to say about the others is said."""
         image = self._broker.image
         found: dict[str, Topic] = {}
-        others: list[_Topic] = []
         unknown: dict[str, None] = {}
         for one in _distinct(asked):
+            yield None
             if isinstance(one, Uuid):
                 topic = image.topics.by_id.get(one)
                 if topic is None:
-                    others.append(_failed(ErrorCode.UNKNOWN_TOPIC_ID, None, one))
+                    say(_failed(ErrorCode.UNKNOWN_TOPIC_ID, None, one))
                 elif not self._may_describe(context, topic.name):
-                    others.append(_failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, one))
+                    say(_failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, None, one))
                 else:
                     found[topic.name] = topic
                 continue
             topic = image.topics.by_name.get(one)
             if not self._may_describe(context, one):
-                others.append(_failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, one, is_internal=False))
+                say(_failed(ErrorCode.TOPIC_AUTHORIZATION_FAILED, one, is_internal=False))
             elif topic is None or not image.partitions.count_of(topic.slot):
                 unknown[one] = None
             else:
                 found[one] = topic
-        return list(found.values()), others + self._absent(context, request, list(unknown))
+        yield from self._absent(context, request, unknown, say)
+        return list(found.values())
 
     def _absent(
-        self, context: RequestContext, request: MetadataRequest, names: Sequence[str]
-    ) -> list[_Topic]:
-        """What is said of topics that do not exist; they are created if everybody wants that."""
+        self,
+        context: RequestContext,
+        request: MetadataRequest,
+        names: Iterable[str],
+        say: Callable[[_Topic], object],
+    ) -> Work[None]:
+        """Says what there is to say of topics that do not exist; they are created if everybody wants that."""
         is_creating = request.allow_auto_topic_creation and self._broker.settings.auto_create_topics_enable
-        answers, creatable = [], []
+        creatable = []
         for name in names:
             code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             if is_creating and not self._may_create(context, name):
@@ -185,10 +211,10 @@ class Metadata:
                 code = ErrorCode.INVALID_TOPIC_EXCEPTION
             elif is_creating:
                 creatable.append(name)
-            answers.append(_failed(code, name))
+            say(_failed(code, name))
+            yield None
         if creatable:
             self._creation.begin(creatable, context)
-        return answers
 
     def _described(
         self,
@@ -242,8 +268,14 @@ class Metadata:
 
     def describe_topic_partitions(
         self, context: RequestContext, _header: RequestHeader, request: DescribeTopicPartitionsRequest
-    ) -> DescribeTopicPartitionsResponse:
+    ) -> Answer | Awaitable[Answer]:
         """A page: topics by their names, from where the cursor is, as many partitions as may be."""
+        context.expect(_TOPIC_BYTES * len(request.topics))
+        return in_slices(self._described_page(context, request))
+
+    def _described_page(
+        self, context: RequestContext, request: DescribeTopicPartitionsRequest
+    ) -> Work[DescribeTopicPartitionsResponse]:
         names = [one.name for one in request.topics]
         cursor = request.cursor
         is_all = not names
@@ -257,7 +289,7 @@ class Metadata:
         hidden = [] if is_all else [name for name in wanted if not visible[name]]
         first_id = 0 if cursor is None else cursor.partition_index
         limit = max(0, min(request.response_partition_limit, PAGE_PARTITIONS_MAX))
-        topics, next_cursor = self._page(
+        topics, next_cursor = yield from self._page(
             context, list(filter(visible.get, wanted)), (first_name, first_id), limit, is_all=is_all
         )
         return DescribeTopicPartitionsResponse(
@@ -278,13 +310,14 @@ class Metadata:
         limit: int,
         *,
         is_all: bool,
-    ) -> tuple[list[_TopicPage], DescribeTopicPartitionsResponse.Cursor | None]:
+    ) -> Work[tuple[list[_TopicPage], DescribeTopicPartitionsResponse.Cursor | None]]:
         """Topics, and where the next page begins."""
         image, left = self._broker.image, limit
         parts: list[Part] = []
         said: list[Part | _TopicPage] = []
         next_cursor = None
         for name in names:
+            yield None
             if left == 0:
                 next_cursor = DescribeTopicPartitionsResponse.Cursor(topic_name=name, partition_index=0)
                 break

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
 from quorate.broker.handlers.whereabouts import replica_named
 from quorate.broker.partition import Isolation, Partition
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.net.routes import Answer, RequestContext
+from quorate.net.slices import Work, in_slices
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.api.produce_fetch import (
     ListOffsetsRequest,
@@ -51,6 +51,10 @@ _DEBUGGING: Final = -2  # reads from any replica
 _READ_COMMITTED: Final = 1
 _CLUSTER: Final = "kafka-cluster"
 
+_OFFSET_BYTES: Final = 28  # of an answer: what is said of a partition
+_END_BYTES: Final = 18
+
+_Asked = ListOffsetsRequest.Topic.Partition
 TopicOffsets = ListOffsetsResponse.TopicResponse
 PartitionOffset = TopicOffsets.PartitionResponse
 TopicEpochs = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
@@ -74,25 +78,40 @@ class ListOffsetsHandler:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
 
-    def __call__(self, context: RequestContext, header: RequestHeader, request: ListOffsetsRequest) -> Answer:
-        times_asked = Counter(
-            (topic.name, one.partition_index) for topic in request.topics for one in topic.partitions
-        )
-        topics = []
+    def __call__(
+        self, context: RequestContext, header: RequestHeader, request: ListOffsetsRequest
+    ) -> Answer | Awaitable[Answer]:
+        return in_slices(self._answers(context, header.request_api_version, request))
+
+    def _answers(
+        self, context: RequestContext, version: int, request: ListOffsetsRequest
+    ) -> Work[ListOffsetsResponse]:
+        """Each topic, and each partition of it, once: what is asked for more than once is refused."""
+        wanted: dict[str, dict[int, _Asked | None]] = {}
         for topic in request.topics:
-            may_describe = self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, topic.name)
-            answers = []
+            of_topic = wanted.setdefault(topic.name, {}) if topic.partitions else {}
             for asked in topic.partitions:
-                try:
-                    if not may_describe:
-                        raise ApiError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
-                    if times_asked[topic.name, asked.partition_index] > 1:
-                        raise ApiError(ErrorCode.INVALID_REQUEST, "a partition is asked for more than once")
-                    answers.append(self._answer(header.request_api_version, request, topic.name, asked))
-                except ApiError as error:
-                    refusal = PartitionOffset(partition_index=asked.partition_index, error_code=error.code)
-                    answers.append(refusal)
-            topics.append(TopicOffsets(name=topic.name, partitions=answers))
+                number = asked.partition_index
+                of_topic[number] = None if number in of_topic else asked
+        context.expect(_OFFSET_BYTES * sum(map(len, wanted.values())))
+        topics = []
+        for name, partitions in wanted.items():
+            may_describe = self._broker.authorize(context, Operation.DESCRIBE, ResourceKind.TOPIC, name)
+            answers = []
+            for number, one in partitions.items():
+                code = ErrorCode.INVALID_REQUEST if one is None else ErrorCode.NONE
+                if not may_describe:
+                    code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                elif one is not None:
+                    try:
+                        answers.append(self._answer(version, request, name, one))
+                    except ApiError as error:
+                        code = error.code
+                if code is not ErrorCode.NONE:
+                    answers.append(PartitionOffset(partition_index=number, error_code=code))
+                yield None
+            topics.append(TopicOffsets(name=name, partitions=answers))
+            yield None
         return ListOffsetsResponse(topics=topics)
 
     def _answer(
@@ -100,7 +119,7 @@ class ListOffsetsHandler:
         version: int,
         request: ListOffsetsRequest,
         topic: str,
-        asked: ListOffsetsRequest.Topic.Partition,
+        asked: _Asked,
     ) -> PartitionOffset:
         timestamp = asked.timestamp
         if timestamp < 0 and version < _SINCE.get(timestamp, version + 1):
@@ -172,7 +191,13 @@ class OffsetForLeaderEpochHandler:
 
     def __call__(
         self, context: RequestContext, _header: RequestHeader, request: OffsetForLeaderEpochRequest
-    ) -> Answer:
+    ) -> Answer | Awaitable[Answer]:
+        context.expect(_END_BYTES * sum(len(one.partitions) for one in request.topics))
+        return in_slices(self._answers(context, request))
+
+    def _answers(
+        self, context: RequestContext, request: OffsetForLeaderEpochRequest
+    ) -> Work[OffsetForLeaderEpochResponse]:
         authorize = self._broker.authorize
         is_broker = authorize(context, Operation.CLUSTER_ACTION, ResourceKind.CLUSTER, _CLUSTER)
         topics = []
@@ -195,7 +220,9 @@ class OffsetForLeaderEpochHandler:
                 except ApiError as error:
                     answer = PartitionEpochEnd(error_code=error.code, partition=asked.partition)
                 answers.append(answer)
+                yield None
             topics.append(TopicEpochs(topic=topic.topic, partitions=answers))
+            yield None
         return OffsetForLeaderEpochResponse(topics=topics)
 
     def _end(
