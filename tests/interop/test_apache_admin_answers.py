@@ -6,6 +6,7 @@ Words of messages are each one's own. Where we differ on purpose, it stands in `
 import asyncio
 import os
 import random
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from apache_oracle import missing
 from apache_programs import ApachePrograms
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from repeated_questions import QUESTIONS as REPEATED
 from test_client_on_apache import ApacheBroker
 
 from node.cluster import ClusterProcesses
@@ -24,6 +26,14 @@ from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Connections
 from quorate.protocol.api.admin import DescribeConfigsRequest, DescribeConfigsResponse
+from quorate.protocol.api.groups import (
+    FindCoordinatorRequest,
+    FindCoordinatorResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    OffsetCommitRequest,
+    OffsetFetchRequest,
+)
 from quorate.protocol.errors import ErrorCode
 from quorate.protocol.message import Request, Response, Struct
 
@@ -44,6 +54,7 @@ NOT_COMPARED = {
         "last_caught_up_timestamp",
     ),
     *("replica_directory_id", "nodes", "producer_id", "last_timestamp"),
+    *("log_dir", "partition_size", "usable_bytes"),
 }
 # What we answer otherwise, and why.
 OURS: dict[str, str] = {
@@ -51,6 +62,12 @@ OURS: dict[str, str] = {
     "all of a topic twice": "Apache does not answer at all",
     "elect everywhere": "Apache also names the topics of which it has nothing to say",
 }
+# The same of questions that name something more than once.
+OURS_REPEATED: dict[str, str] = {
+    "quotas of a user twice": "an entity that names two users is nobody's: Apache takes the last",
+}
+# In these versions topics have names.
+VERSION_CAPS: dict[type[Request], int] = {OffsetCommitRequest: 9, OffsetFetchRequest: 9}
 ANSWER_MS = 20_000
 TOPICS = {"t": {}, "compacted": {"cleanup.policy": "compact"}}
 
@@ -66,13 +83,28 @@ class Asked:
         async def send() -> Response | None:
             connections = Connections(rng=random.Random(1), client_id="questions")
             try:
-                return await connections.request(self._address, request, timeout_ms=ANSWER_MS)
+                cap = VERSION_CAPS.get(type(request))
+                return await connections.request(self._address, request, cap, timeout_ms=ANSWER_MS)
             except ConnectionLost:
                 return None  # which is an answer, too
             finally:
                 await connections.close()
 
         return asyncio.run(send())
+
+    def coordinate(self, group: str) -> None:
+        """Waits until somebody coordinates the group, and serves it."""
+        stop = time.monotonic() + DEADLINE_S
+        while True:
+            found = self.ask(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
+            assert isinstance(found, FindCoordinatorResponse)
+            if found.coordinators[0].error_code == ErrorCode.NONE:
+                heard = self.ask(HeartbeatRequest(group_id=group, generation_id=1, member_id="m"))
+                assert isinstance(heard, HeartbeatResponse)
+                if heard.error_code == ErrorCode.UNKNOWN_MEMBER_ID:
+                    return
+            assert time.monotonic() < stop, found
+            time.sleep(0.05)
 
     def prepare(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
@@ -171,3 +203,16 @@ def test_configurations_of_a_broker_are_described_alike(both: tuple[Asked, Asked
     assert {name for name in dynamic if ours[name].read_only} == {
         name for name in dynamic if not BROKER_KEYS[name].is_dynamic
     }
+
+
+def test_what_is_asked_twice_is_answered_alike(both: tuple[Asked, Asked], record_property: Any) -> None:
+    theirs, ours = both
+    for one in both:
+        one.coordinate("g")
+    different = {}
+    for name, question in REPEATED.items():
+        expected, found = content(theirs.ask(question)), content(ours.ask(question))
+        if (expected == found) == (name in OURS_REPEATED):
+            different[name] = f"\n  Apache:  {expected}\n  Quorate: {found}"
+    assert not different, "".join(f"\n{name}: {texts}" for name, texts in different.items())
+    record_property("figure", f"answered as Apache answers: {len(REPEATED) - len(OURS_REPEATED)} questions")
