@@ -43,6 +43,7 @@ __all__ = ["check_partitions", "decide_create_topics", "decide_delete_topics", "
 
 _CREATE_STRICT_SINCE: Final = 6
 _DELETE_STRICT_SINCE: Final = 5
+_DELETE_MESSAGES_SINCE: Final = 5
 _CONFIGS_IN_REPLY_SINCE: Final = 5
 _DEFAULT: Final = -1  # for the number of partitions and of replicas: what is configured
 
@@ -255,7 +256,9 @@ def decide_delete_topics(situation: Situation, request: DeleteTopicsRequest) -> 
             account.charge(situation.image.partitions.count_of(topic.slot))
             records.append(RemoveTopicRecord(topic_id=topic.id))
         except ApiError as error:
-            result.error_code, result.error_message = error.code, cut(error.message)
+            result.error_code = error.code
+            if situation.asker.api_version >= _DELETE_MESSAGES_SINCE:
+                result.error_message = cut(error.message)
         results.append(result)
     check_count(records)
     reply = DeleteTopicsResponse(throttle_time_ms=account.throttle_time_ms, responses=results)
