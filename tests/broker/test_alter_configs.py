@@ -8,6 +8,7 @@ import pytest
 from broker.test_forwarding import Forwarder, header
 from broker.test_metadata import ANN, Asked
 from controller_cluster import Cluster
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.broker.handlers import alter_configs
 from quorate.broker.handlers.alter_configs import AlteringConfigs
 from quorate.broker.handlers.forwarding import Forwarding
@@ -213,7 +214,7 @@ def test_what_takes_a_restart_is_refused(altered, kind, key):
     response = altered.ask(kind, (BROKER, "1", {key: "1"}))
     (answer,) = response.responses
     assert answer.error_code == REFUSED
-    assert answer.error_message.startswith(f"Cannot update these configs dynamically: {key}.")
+    assert answer.error_message.startswith(f"Cannot update these configs dynamically: [{key}]")
     assert "restart" in answer.error_message
 
 
@@ -223,9 +224,58 @@ def test_what_takes_a_restart_can_be_deleted_where_it_should_not_be(altered):
 
 
 @BOTH
+@pytest.mark.parametrize("name", ["1", ""])
+def test_keys_of_kafkas_files_that_change_nothing_here_are_not_taken_either(altered, kind, name):
+    keys = {"security.inter.broker.protocol": "SSL", "queued.max.requests": "5", "somebody.elses.key": "x"}
+    (answer,) = altered.ask(kind, (BROKER, name, keys)).responses
+    assert answer.error_code == REFUSED
+    refused = "queued.max.requests, security.inter.broker.protocol"
+    assert answer.error_message.startswith(f"Cannot update these configs dynamically: [{refused}]")
+    assert altered.passed_on == []
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [
+        ("sasl.kerberos.min.time.before.relogin", 0),
+        ("listener.name.plaintext.sasl.login.refresh.min.period.seconds", 0),
+        ("ssl.truststore.location", REFUSED),
+        ("listener.name.ssl.ssl.truststore.location", REFUSED),
+        ("listener.name.secured.ssl.truststore.location", REFUSED),
+        ("listener.name.plaintext.ssl.truststore.location", 0),
+        ("listener.name.internal.ssl.truststore.location", 0),  # a listener that this broker does not have
+    ],
+)
+def test_what_is_of_sasl_or_of_a_listener_without_tls_is_taken(altered, kind, key, code):
+    altered.broker.configs = DynamicConfig(
+        1,
+        {
+            "listeners": "PLAINTEXT://:1, SSL://:2, SECURED://:3",
+            "listener.security.protocol.map": "SECURED:SSL, PLAINTEXT:PLAINTEXT",
+        },
+    )
+    assert altered.codes(kind, (BROKER, "1", {key: "5"}), (BROKER, "", {key: "5"})) == [code, REFUSED]
+
+
+@BOTH
 def test_what_is_of_one_broker_is_not_the_default_of_all(altered, kind):
-    (single,) = [name for name, key in BROKER_KEYS.items() if key.change is Change.BROKER]
-    assert altered.codes(kind, (BROKER, "", {single: "/d"}), (BROKER, "1", {single: "/d"})) == [REFUSED, 0]
+    single = [name for name, key in BROKER_KEYS.items() if key.change is Change.BROKER]
+    assert "cordoned.log.dirs" in single
+    values = {name: "" if name == "cordoned.log.dirs" else "1" for name in single}
+    (of_all, of_one) = altered.ask(kind, (BROKER, "", values), (BROKER, "1", values)).responses
+    assert (of_all.error_code, of_one.error_code) == (REFUSED, 0)
+    assert of_all.error_message == (
+        "Cannot update these configs at default cluster level, broker id must be specified:"
+        f" [{', '.join(single)}]"
+    )
+
+
+@BOTH
+def test_a_broker_is_named_by_its_number(altered, kind):
+    other, none = altered.ask(kind, (BROKER, "2", {}), (BROKER, "x", {})).responses
+    assert other.error_message == "Unexpected broker id, expected 1, but received 2"
+    assert none.error_message == "Node id must be an integer, but it is: x"
 
 
 @BOTH
@@ -257,6 +307,22 @@ def test_what_is_no_directory_of_ours_can_be_taken_off_the_cordoned(altered, ope
 )
 def test_values_of_a_broker_are_judged_here(altered, kind, key, value, code):
     assert altered.codes(kind, (BROKER, "1", {key: value}), (BROKER, "", {key: value})) == [code, code]
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("put", "code"),
+    [
+        ({"log.cleaner.threads": "127"}, 0),
+        ({"log.cleaner.threads": "128"}, REFUSED),
+        ({"log.cleaner.dedupe.buffer.size": "1048577"}, 0),
+        ({"log.cleaner.dedupe.buffer.size": "1048576"}, REFUSED),
+        ({"log.cleaner.dedupe.buffer.size": "2097153", "log.cleaner.threads": "2"}, 0),
+        ({"log.cleaner.dedupe.buffer.size": "2097152", "log.cleaner.threads": "2"}, REFUSED),
+    ],
+)
+def test_every_thread_of_the_cleaner_has_more_than_a_mebibyte_for_keys(altered, kind, put, code):
+    assert altered.codes(kind, (BROKER, "1", put), (BROKER, "", put)) == [code, code]
 
 
 def test_a_list_grows_at_the_controller(altered):

@@ -13,14 +13,8 @@ from quorate.broker.handlers.describe import Describing
 from quorate.broker.handlers.forwarding import Forwarding
 from quorate.broker.handlers.security import Security
 from quorate.broker.serving import Operation, ResourceKind
-from quorate.controller.config_definitions import (
-    BROKER_CONFIGS,
-    CLUSTER_CONFIGS,
-    INTERNAL,
-    TOPIC_CONFIGS,
-)
-from quorate.controller.config_of_brokers import BROKER_KEYS
-from quorate.controller.config_static import STATIC_CONFIGS
+from quorate.controller.config_definitions import INTERNAL, TOPIC_CONFIGS
+from quorate.controller.config_of_brokers import BROKER_KEYS, LISTED
 from quorate.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
 from quorate.metadata.records import (
     AccessControlEntryRecord,
@@ -178,9 +172,9 @@ def test_secrets_are_not_told(known, key):
     assert {one.value for one in entry.synonyms} == {None}
 
 
-def test_a_broker_has_all_that_it_knows_and_all_that_is_set(known):
+def test_a_broker_has_all_that_it_knows_of_kafkas_and_all_that_is_set(known):
     names = {one.name for one in known.describe(BROKER, "1").configs}
-    assert names == {*STATIC_CONFIGS, *CLUSTER_CONFIGS, *BROKER_CONFIGS, *FILE} - INTERNAL
+    assert names == LISTED | FILE.keys()
 
 
 def test_what_is_internal_is_shown_where_it_is_set(known):
@@ -190,18 +184,68 @@ def test_what_is_internal_is_shown_where_it_is_set(known):
     assert known.entry(BROKER, "1", key).value == "512"
 
 
+@pytest.mark.parametrize(
+    "key",
+    [
+        "leader.replication.throttled.rate",
+        "follower.replication.throttled.rate",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+    ],
+)
+@pytest.mark.parametrize(("name", "source"), [("1", NODE), ("", CLUSTER)])
+def test_a_throttle_that_nobody_set_is_not_there(known, key, name, source):
+    assert known.describe(BROKER, "1", key).configs == []
+    known.set(BROKER, name, key, "1000")
+    entry = known.entry(BROKER, "1", key)
+    assert (entry.value, entry.config_source) == ("1000", source)
+    known.set(BROKER, name, key, None)
+    assert known.describe(BROKER, "1", key).configs == []
+
+
+def test_what_is_ours_or_of_older_releases_is_there_if_it_is_set(known):
+    keys = "inter.broker.protocol.version", "quorate.log.level"
+    assert known.describe(BROKER, "1", *keys).configs == []
+    known.broker.configs = DynamicConfig(1, FILE | dict.fromkeys(keys, "INFO"))
+    told = Describing(known.broker)
+    known.handlers = {one.request: one.handler for one in told.routes()}
+    assert {one.name for one in known.describe(BROKER, "1", *keys).configs} == set(keys)
+
+
+def test_what_is_set_about_tls_for_a_listener_without_it_is_there(known):
+    with_tls, without = (f"listener.name.{one}.ssl.keystore.location" for one in ("ssl", "internal"))
+    file = FILE | {"listeners": "SSL://:9092,INTERNAL://:9093"}
+    known.broker.configs = DynamicConfig(1, file)
+    known.handlers = {one.request: one.handler for one in Describing(known.broker).routes()}
+    for key in (with_tls, without):
+        known.set(BROKER, "1", key, "/keys")
+    (entry,) = [one for one in known.describe(BROKER, "1", with_tls, without).configs if one.value]
+    assert (entry.name, entry.value, entry.config_source) == (without, "/keys", NODE)
+    key = "listener.name.internal.ssl.truststore.type"
+    known.set(BROKER, "1", key, "PEM")
+    assert given(known.entry(BROKER, "1", key)) == [
+        (key, "PEM", NODE),
+        ("ssl.truststore.type", "JKS", DEFAULT),
+    ]
+
+
 def test_what_is_read_only_is_what_takes_a_restart(known):
     entries = known.describe(BROKER, "1").configs
     dynamic = {one.name for one in entries if not one.read_only}
-    assert dynamic == {name for name, key in BROKER_KEYS.items() if key.is_dynamic} - INTERNAL
+    assert dynamic == {name for name in LISTED if BROKER_KEYS[name].is_dynamic}
     assert {"log.retention.ms", "message.max.bytes", "min.insync.replicas", "max.connections"} <= dynamic
     assert dynamic.isdisjoint({"listeners", "node.id", "log.dirs", "num.partitions", "somebody.elses.key"})
 
 
 def test_a_key_that_others_stand_in_for(known):
-    entry = known.entry(BROKER, "1", "log.retention.ms")
-    assert (entry.value, entry.config_source) == (None, STATIC)
-    assert given(entry) == [("log.retention.hours", "24", STATIC)]
+    key, of_file = "log.retention.ms", "log.retention.hours"
+    entry = known.entry(BROKER, "1", key)
+    assert (entry.value, entry.config_source, given(entry)) == (None, DEFAULT, [])
+    known.set(BROKER, "", key, "1000")
+    assert given(known.entry(BROKER, "1", key)) == [
+        (key, "1000", CLUSTER),
+        (of_file, "24", STATIC),
+        (of_file, "168", DEFAULT),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,13 @@
 
 import pytest
 
-from quorate.broker.dynamic_config import DynamicConfig, Given
+from quorate.broker.dynamic_config import DynamicConfig
 from quorate.controller.config_descriptions import (
     DEFAULT,
     DYNAMIC_BROKER,
     DYNAMIC_DEFAULT_BROKER,
     STATIC_BROKER,
+    given_to_node,
 )
 from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.metadata.image import BROKER, ClusterImage
@@ -112,15 +113,18 @@ def test_what_takes_a_restart_comes_from_the_file():
 
 
 def test_all_that_is_given_for_a_key():
-    cluster = Cluster(log_retention_hours="2")
-    cluster.put(ALL, "log.retention.ms", "5")
-    cluster.put(ME, "log.retention.ms", "6")
-    assert cluster.configs.given("log.retention.ms") == [
-        Given("log.retention.ms", "6", DYNAMIC_BROKER),
-        Given("log.retention.ms", "5", DYNAMIC_DEFAULT_BROKER),
-        Given("log.retention.hours", "2", STATIC_BROKER),
+    own, of_all, file = {"log.retention.ms": "6"}, {"log.retention.ms": "5"}, {"log.retention.hours": "2"}
+    assert given_to_node("log.retention.ms", own, of_all, file) == [
+        ("log.retention.ms", "6", DYNAMIC_BROKER),
+        ("log.retention.ms", "5", DYNAMIC_DEFAULT_BROKER),
+        ("log.retention.hours", "2", STATIC_BROKER),
+        ("log.retention.hours", "168", DEFAULT),
     ]
-    assert cluster.configs.given("log.retention.hours")[-1] == Given("log.retention.hours", "168", DEFAULT)
+    assert given_to_node("log.retention.ms", {}, {}, file) == []
+    assert given_to_node("log.retention.hours", own, of_all, file) == [
+        ("log.retention.hours", "2", STATIC_BROKER),
+        ("log.retention.hours", "168", DEFAULT),
+    ]
 
 
 @pytest.mark.parametrize("key", BROKER_KEYS)

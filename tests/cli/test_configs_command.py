@@ -49,6 +49,6 @@ async def test_what_is_refused_says_why(tmp_path: Path):
     async with OneNode(tmp_path) as node:
         status, printed = await run(node, "set", "broker", "1", "num.partitions=3")
         assert status == 1
-        assert "Cannot update these configs dynamically: num.partitions" in printed
+        assert "Cannot update these configs dynamically: [num.partitions]" in printed
         assert (await run(node, "describe", "topic", "nowhere"))[0] == 1
         assert (await run(node, "set", "topic", "t", "nonsense"))[0] == 1

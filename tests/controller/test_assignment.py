@@ -45,11 +45,11 @@ def test_different_registered_brokers_can_be_replicas(
 @pytest.mark.parametrize(
     ("replicas", "expected", "reason"),
     [
-        ([], None, "empty list"),
-        ([], 0, "empty list"),
-        ([1, 100], None, "broker 100, which is not registered"),
+        ([], None, "an empty replica list"),
+        ([], 0, "an empty replica list"),
+        ([1, 100], None, "broker 100, but no such broker is registered"),
         ([1, 2, 1], None, "broker 1 more than once"),
-        ([1, -1], None, "broker -1"),
+        ([1, -1], None, "broker -1, but"),
         ([1, 2], 3, "2 replica"),
         ([1, 2, 5], 2, "3 replica"),
         (range(65), None, "65 replicas; a partition can have 64"),

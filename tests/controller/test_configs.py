@@ -9,6 +9,7 @@ import pytest
 
 from controller_cluster import Cluster, incarnation, topic_id
 from quorate.controller.config_descriptions import BROKER_LOGGER, describe_resource
+from quorate.controller.config_of_brokers import LISTED
 from quorate.controller.configs import (
     Operation,
     clear_elr_records,
@@ -415,6 +416,7 @@ def test_configurations_of_others_than_topics(cluster, resource, configs):
         ((GROUP, "g"), {"consumer.session.timeout.ms": "1"}, ErrorCode.INVALID_CONFIG),
         ((CLIENT_METRICS, "m"), {"nonsense": "1"}, ErrorCode.INVALID_REQUEST),
         ((CLIENT_METRICS, "m"), {"interval.ms": "1"}, ErrorCode.INVALID_REQUEST),
+        ((CLIENT_METRICS, "m"), {"interval.ms": "bbb"}, ErrorCode.INVALID_CONFIG),
         ((CLIENT_METRICS, "m"), {"match": "nobody=1"}, ErrorCode.INVALID_CONFIG),
         (CLUSTER_DEFAULT, {"log.retention.ms": "soon"}, ErrorCode.INVALID_CONFIG),
         (CLUSTER_DEFAULT, {"ssl.keystore.password": SECRET}, ErrorCode.INVALID_CONFIG),
@@ -434,7 +436,8 @@ def test_groups_have_what_the_bounds_of_the_controller_allow():
     code, message = refused(cluster, group, {"consumer.session.timeout.ms": None})
     assert code == ErrorCode.INVALID_CONFIG
     assert message == (
-        "consumer.session.timeout.ms=6000: allowed is more than consumer.heartbeat.interval.ms, which is 9000"
+        "consumer.session.timeout.ms must be greater than consumer.heartbeat.interval.ms."
+        " consumer.session.timeout.ms=6000: allowed is more than 9000"
     )
 
 
@@ -659,7 +662,10 @@ def describe(
         ],
         include_synonyms=synonyms,
     )
-    results = [describe_resource(cluster.image, cluster.settings, one, request) for one in request.resources]
+    results = [
+        describe_resource(cluster.image, cluster.settings, one, request, lambda: {"root": "INFO"})
+        for one in request.resources
+    ]
     response = DescribeConfigsResponse(throttle_time_ms=0, results=results)
     for version in range(1, 5):
         encode(response, version)
@@ -764,25 +770,58 @@ def test_no_keys_are_all_keys_and_synonyms_come_only_if_wanted(cluster):
     assert all(not one.synonyms for one in result.configs)
 
 
-def test_what_was_set_for_a_broker(cluster):
+def test_a_node_describes_itself_with_its_file_and_its_defaults():
+    me, file = (
+        str(NODE_ID),
+        {"node.id": str(NODE_ID), "log.roll.ms": "4", "delegation.token.secret.key": SECRET},
+    )
+    cluster = Cluster([1], properties=file)
     give(cluster, CLUSTER_DEFAULT, log_roll_ms="1", log_cleaner_threads="2", of_a_plugin=SECRET)
-    give(cluster, (BROKER, "1"), log_roll_ms="3", ssl_keystore_password=SECRET)
-    default, one, two = describe(cluster, CLUSTER_DEFAULT, (BROKER, "1"), (BROKER, "2"))
-    assert values(default) == values(two)
+    give(cluster, (BROKER, me), log_roll_ms="3", sasl_jaas_config=SECRET, node_id="7")
+    default, mine = describe(cluster, CLUSTER_DEFAULT, (BROKER, me))
     assert values(default) == {
         "log.cleaner.threads": ("2", 3),
         "log.roll.ms": ("1", 3),
         "of.a.plugin": (None, 3),
     }
-    assert values(one) == values(default) | {"log.roll.ms": ("3", 2), "ssl.keystore.password": (None, 2)}
-    assert synonyms(one, "log.roll.ms") == [("log.roll.ms", "3", 2), ("log.roll.ms", "1", 3)]
-    assert synonyms(one, "log.cleaner.threads")[-1] == ("log.cleaner.threads", "1", 5)
-    assert {each.name for each in one.configs if each.is_sensitive} == {
-        "of.a.plugin",
-        "ssl.keystore.password",
+    assert values(mine).keys() == LISTED | file.keys() | values(default).keys()
+    expected = {
+        "log.roll.ms": ("3", 2),
+        "log.cleaner.threads": ("2", 3),
+        "of.a.plugin": (None, 3),
+        "sasl.jaas.config": (None, 2),
+        "node.id": (me, 4),  # that takes a restart, so what was set for it counts for nothing
+        "delegation.token.secret.key": (None, 4),
+        "num.partitions": ("1", 5),
+        "broker.rack": (None, 5),
     }
-    assert {each.name for each in one.configs if each.read_only} == {"of.a.plugin"}
-    assert SECRET not in repr(one) + repr(default)
+    assert expected.items() <= values(mine).items()
+    assert synonyms(mine, "log.roll.ms") == [
+        ("log.roll.ms", "3", 2),
+        ("log.roll.ms", "1", 3),
+        ("log.roll.ms", "4", 4),
+        ("log.roll.hours", "168", 5),
+    ]
+    assert synonyms(mine, "log.cleaner.threads")[-1] == ("log.cleaner.threads", "1", 5)
+    sensitive = {each.name for each in mine.configs if each.is_sensitive}
+    assert {"of.a.plugin", "sasl.jaas.config", "delegation.token.secret.key"} <= sensitive
+    read_only = {each.name for each in mine.configs if each.read_only}
+    assert {"of.a.plugin", "node.id", "num.partitions"} <= read_only
+    assert read_only.isdisjoint({"log.roll.ms", "log.cleaner.threads", "sasl.jaas.config"})
+    assert SECRET not in repr(mine) + repr(default)
+
+
+def test_a_node_describes_no_other(cluster):
+    other, none, logger = describe(cluster, (BROKER, "1"), (BROKER, "one"), (BROKER_LOGGER, "1"))
+    assert other.error_message == f"Unexpected broker id, expected {NODE_ID} or empty string, but received 1"
+    assert none.error_message == "Broker id must be an integer, but it is: one"
+    assert logger.error_message == f"Unexpected broker id, expected {NODE_ID} but received 1"
+    assert {one.error_code for one in (other, none, logger)} == {ErrorCode.INVALID_REQUEST}
+
+
+def test_a_node_describes_its_loggers(cluster):
+    (result,) = describe(cluster, (BROKER_LOGGER, str(NODE_ID)))
+    assert values(result) == {"root": ("INFO", 6)}
 
 
 def test_groups_and_client_metrics(cluster):

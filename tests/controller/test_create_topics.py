@@ -347,10 +347,10 @@ def test_replicas_by_hand_may_be_fenced_but_not_all() -> None:
 @pytest.mark.parametrize(
     ("assignments", "reason"),
     [
-        ([(0, [])], "empty"),
-        ([(0, [1, 9])], "not registered"),
-        ([(0, [-1])], "negative"),
-        ([(0, [1, 1])], "more than once"),
+        ([(0, [])], "includes an empty replica list."),
+        ([(0, [1, 9])], "includes broker 9, but no such broker is registered."),
+        ([(0, [-1])], "includes broker -1, but no such broker is registered."),
+        ([(0, [1, 1])], "includes the broker 1 more than once."),
         ([(0, [1, 2]), (1, [1])], "1 replica"),
         ([(0, [1]), (0, [2])], "twice"),
         ([(0, [1]), (2, [2])], "0, 1, 2"),

@@ -24,6 +24,10 @@ from quorate.protocol.codec import encode
 from quorate.protocol.errors import ApiError, ErrorCode
 
 UPGRADE, SAFE, UNSAFE = 1, 2, 3
+NO_DOWNGRADE = (
+    "Can't downgrade the version of this feature without setting the upgrade type to either safe or unsafe"
+    " downgrade."
+)
 GROUP_VERSION = "group.version"
 MIN_ISR = "min.insync.replicas"
 
@@ -47,6 +51,10 @@ def ask(cluster: Cluster, *updates: Update, validate_only: bool = False, api_ver
     return decision
 
 
+def about(feature: str, level: int, reason: str) -> str:
+    return f"Invalid update version {level} for feature {feature}. {reason}"
+
+
 def refused(cluster: Cluster, *updates: Update, **how: Any) -> str:
     """Why it is not done. Nothing of it is."""
     before = cluster.next_offset, dict(cluster.image.features)
@@ -54,7 +62,7 @@ def refused(cluster: Cluster, *updates: Update, **how: Any) -> str:
         ask(cluster, *updates, **how)
     assert caught.value.code == ErrorCode.INVALID_UPDATE_VERSION
     assert (cluster.next_offset, cluster.image.features) == before
-    prefix = "no feature was updated: "
+    prefix = "The update failed for all features since the following feature had an error: "
     assert caught.value.message.startswith(prefix)
     return caught.value.message.removeprefix(prefix)
 
@@ -120,30 +128,66 @@ def test_a_level_can_be_skipped_both_ways():
 
 
 REFUSED = [
-    (update(GROUP_VERSION, 1, 0), "group.version to level 1: there is no upgrade type 0"),
-    (update(GROUP_VERSION, 1, 4), "group.version to level 1: there is no upgrade type 4"),
-    (update(GROUP_VERSION, -1, SAFE), "group.version to level -1: a level cannot be below 0"),
-    (update(GROUP_VERSION, 2), "group.version to level 2: controller 3000 supports 0 to 1"),
-    (update("nonsense.version", 1), "nonsense.version to level 1: controller 3000 does not support it"),
-    (update("nonsense.version", 0), "nonsense.version to level 0: there is no such feature"),
-    (update(GROUP_VERSION, 1, SAFE), "group.version to level 1: it is at 0: that would not be a downgrade"),
-    (update(GROUP_VERSION, 1, UNSAFE), "group.version to level 1: it is at 0: that would not be a downgrade"),
+    (
+        update(GROUP_VERSION, 1, 0),
+        about("group.version", 1, "The controller does not support the given upgrade type."),
+    ),
+    (
+        update(GROUP_VERSION, 1, 4),
+        about("group.version", 1, "The controller does not support the given upgrade type."),
+    ),
+    (
+        update(GROUP_VERSION, -1, SAFE),
+        about("group.version", -1, "A feature version cannot be less than 0."),
+    ),
+    (
+        update(GROUP_VERSION, 2),
+        about("group.version", 2, "Local controller 3000 only supports versions 0-1"),
+    ),
+    (
+        update("nonsense.version", 1),
+        about("nonsense.version", 1, "Local controller 3000 does not support this feature."),
+    ),
+    (
+        update("nonsense.version", 0),
+        about("nonsense.version", 0, "Feature nonsense.version not found."),
+    ),
+    (
+        update(GROUP_VERSION, 1, SAFE),
+        about("group.version", 1, "Can't downgrade to a newer version."),
+    ),
+    (
+        update(GROUP_VERSION, 1, UNSAFE),
+        about("group.version", 1, "Can't downgrade to a newer version."),
+    ),
     (
         update("share.version", 0),
-        "share.version to level 0: it is at 1: a lower level needs a downgrade, safe or unsafe",
+        about("share.version", 0, NO_DOWNGRADE),
     ),
-    (update(METADATA_VERSION, 31), "metadata.version to level 31: controller 3000 supports 7 to 30"),
-    (update(METADATA_VERSION, 6, SAFE), "metadata.version to level 6: controller 3000 supports 7 to 30"),
-    (update(METADATA_VERSION, 0, UNSAFE), "metadata.version to level 0: controller 3000 supports 7 to 30"),
+    (
+        update(METADATA_VERSION, 31),
+        about("metadata.version", 31, "Local controller 3000 only supports versions 7-30"),
+    ),
+    (
+        update(METADATA_VERSION, 6, SAFE),
+        about("metadata.version", 6, "Local controller 3000 only supports versions 7-30"),
+    ),
+    (
+        update(METADATA_VERSION, 0, UNSAFE),
+        about("metadata.version", 0, "Local controller 3000 only supports versions 7-30"),
+    ),
     (
         update(METADATA_VERSION, 29),
-        "metadata.version to level 29: it is at 30: a lower level needs a downgrade, safe or unsafe",
+        about("metadata.version", 29, NO_DOWNGRADE),
     ),
     (
         update(KRAFT_VERSION, 0, SAFE),
-        "kraft.version to level 0: the quorum keeps it at 1, and it cannot be changed",
+        about("kraft.version", 0, "The quorum keeps it at 1, and it cannot be changed."),
     ),
-    (update(KRAFT_VERSION, 2), "kraft.version to level 2: controller 3000 supports 0 to 1"),
+    (
+        update(KRAFT_VERSION, 2),
+        about("kraft.version", 2, "Local controller 3000 only supports versions 0-1"),
+    ),
 ]
 
 
@@ -160,7 +204,7 @@ def test_one_that_is_refused_takes_the_others_with_it():
     reason = refused(
         cluster, update(GROUP_VERSION, 1), update("share.version", 9), update("streams.version", 1)
     )
-    assert reason.startswith("share.version to level 9")
+    assert reason.startswith("Invalid update version 9 for feature share.version.")
 
 
 def test_what_is_said_last_of_a_feature_counts():
@@ -176,7 +220,7 @@ def test_validating_changes_nothing():
 def test_the_same_level_of_the_quorum_is_fine():
     assert ask(Cluster([1]), update(KRAFT_VERSION, 1)).records == []
     reason = refused(Cluster([1], kraft_version=0), update(KRAFT_VERSION, 1))
-    assert reason == "kraft.version to level 1: the quorum keeps it at 0, and it cannot be changed"
+    assert reason == about("kraft.version", 1, "The quorum keeps it at 0, and it cannot be changed.")
 
 
 # Answers
@@ -204,7 +248,7 @@ def test_the_oldest_requests_say_only_whether_a_lower_level_is_all_right(allow_d
         ask(cluster, down, api_version=0)
         assert GROUP_VERSION not in cluster.image.features
     else:
-        assert "needs a downgrade" in refused(cluster, down, api_version=0)
+        assert NO_DOWNGRADE in refused(cluster, down, api_version=0)
 
 
 # Who must support it
@@ -214,8 +258,8 @@ def test_the_oldest_requests_say_only_whether_a_lower_level_is_all_right(allow_d
 def test_every_broker_must_support_it(fenced):
     cluster = Cluster([1, 2])
     register_broker(cluster, 3, with_levels(group_version=(0, 0)), fenced=fenced)
-    assert (
-        refused(cluster, update(GROUP_VERSION, 1)) == "group.version to level 1: broker 3 does not support it"
+    assert refused(cluster, update(GROUP_VERSION, 1)) == about(
+        "group.version", 1, "Broker 3 does not support this feature."
     )
     register_broker(cluster, 3, with_levels(metadata_version=(7, 29)))
     ask(cluster, update(GROUP_VERSION, 1))
@@ -225,7 +269,7 @@ def test_every_broker_must_support_the_metadata():
     cluster = Cluster(metadata_version=25)
     register_broker(cluster, 1, with_levels(metadata_version=(20, 27)))
     assert refused(cluster, update(METADATA_VERSION, 28)) == (
-        "metadata.version to level 28: broker 1 supports 20 to 27"
+        about("metadata.version", 28, "Broker 1 only supports versions 20-27")
     )
     ask(cluster, update(METADATA_VERSION, 27))
     assert cluster.image.metadata_version == 27
@@ -236,7 +280,7 @@ def test_a_broker_that_does_not_know_a_feature_supports_level_0():
     ask(cluster, update(GROUP_VERSION, 1))
     register_broker(cluster, 1, {METADATA_VERSION: (7, 30)})
     ask(cluster, update(GROUP_VERSION, 0, SAFE))
-    assert "broker 1 does not support it" in refused(cluster, update(GROUP_VERSION, 1))
+    assert "Broker 1 does not support this feature." in refused(cluster, update(GROUP_VERSION, 1))
 
 
 def test_every_controller_must_support_it():
@@ -244,7 +288,7 @@ def test_every_controller_must_support_it():
     register_controller(cluster, 3000, {})  # what we once said of ourselves does not count
     register_controller(cluster, 3001, with_levels(group_version=(0, 0)))
     assert refused(cluster, update(GROUP_VERSION, 1)) == (
-        "group.version to level 1: controller 3001 does not support it"
+        about("group.version", 1, "Controller 3001 does not support this feature.")
     )
     register_controller(cluster, 3001, with_levels())
     ask(cluster, update(GROUP_VERSION, 1))
@@ -255,7 +299,9 @@ def test_every_voter_must_have_registered():
     register_controller(cluster, 3001, with_levels())
     cluster.voters = (3002, 3001, 3000)
     reason = refused(cluster, update(GROUP_VERSION, 1))
-    assert reason == "group.version to level 1: controller 3002 has not registered, and may not support it"
+    assert reason == about(
+        "group.version", 1, "controller 3002 has not registered, and may not support this feature"
+    )
     cluster.voters = (3000, 3001)
     ask(cluster, update(GROUP_VERSION, 1))
 
@@ -271,7 +317,7 @@ def test_controllers_that_cannot_register_are_not_asked():
 def test_the_controller_itself_must_support_it():
     cluster = Cluster([1], features=with_levels(metadata_version=(7, 28)), metadata_version=25)
     assert refused(cluster, update(METADATA_VERSION, 29)) == (
-        "metadata.version to level 29: controller 3000 supports 7 to 28"
+        about("metadata.version", 29, "Local controller 3000 only supports versions 7-28")
     )
 
 
@@ -293,7 +339,11 @@ def test_the_metadata_goes_back_only_where_nothing_new_came(level, kind):
     cluster = Cluster([1], metadata_version=level)
     if level in METADATA_CHANGES:
         reason = refused(cluster, update(METADATA_VERSION, level - 1, kind))
-        assert f"it is at {level}, and records that came with {level} could be lost" in reason
+        why = {
+            SAFE: "Refusing to perform the requested downgrade because it might delete metadata information.",
+            UNSAFE: "Unsafe metadata downgrade is not supported in this version.",
+        }
+        assert reason == f"Unsupported metadata.version downgrade from {level} to {level - 1}. {why[kind]}"
     else:
         ask(cluster, update(METADATA_VERSION, level - 1, kind))
         assert cluster.image.metadata_version == level - 1
@@ -304,7 +354,7 @@ def test_every_level_that_is_crossed_counts():
     ask(cluster, update(METADATA_VERSION, 17, SAFE))
     cluster = Cluster([1], metadata_version=22)
     reason = refused(cluster, update(METADATA_VERSION, 14, SAFE))
-    assert reason.endswith("records that came with 15, 17 could be lost")
+    assert reason.startswith("Unsupported metadata.version downgrade from 22 to 14.")
 
 
 def test_the_level_of_the_metadata_comes_first():
@@ -325,7 +375,12 @@ def test_the_level_of_the_metadata_comes_first():
 def test_eligible_leader_replicas_need_a_level_of_the_metadata():
     cluster = Cluster([1], metadata_version=22)
     assert refused(cluster, update(ELR_VERSION, 1)) == (
-        "eligible.leader.replicas.version to level 1: it needs metadata.version 23, which is 22"
+        about(
+            "eligible.leader.replicas.version",
+            1,
+            "eligible.leader.replicas.version could not be set to 1"
+            " because it depends on metadata.version level 23",
+        )
     )
     ask(cluster, update(ELR_VERSION, 1), update(METADATA_VERSION, 23))
     assert cluster.image.is_elr_enabled

@@ -314,6 +314,9 @@ def test_the_replication_factor_changes_only_if_the_request_allows_it(target: li
     assert codes(refused) == [ErrorCode.INVALID_REPLICATION_FACTOR]
     assert isinstance(refused.reply, AlterPartitionReassignmentsResponse)
     assert not refused.reply.allow_replication_factor_change
+    (topic,) = refused.reply.responses
+    reason = f"The replication factor is changed from 2 to {len(target)}"
+    assert topic.partitions[0].error_message == reason
     assert codes(reassign(cluster, {0: [2, 3]}, may_change_size=False)) == [0]
     allowed = reassign(cluster, {0: target})
     assert codes(allowed) == [0]

@@ -22,6 +22,7 @@ from test_client_on_apache import ApacheBroker
 
 from node.cluster import ClusterProcesses
 from node.processes import DEADLINE_S, HOST, Processes
+from quorate.controller.config_descriptions import DEFAULT
 from quorate.controller.config_of_brokers import BROKER_KEYS
 from quorate.net.client import ConnectionLost
 from quorate.net.connections import Connections
@@ -160,6 +161,36 @@ def test_the_same_answers(both: tuple[Asked, Asked], record_property: Any) -> No
     record_property("figure", f"answered as Apache answers: {len(QUESTIONS) - len(OURS)} questions")
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(name for name in QUESTIONS if name.startswith(("a feature", "move ", "quotas "))),
+        *("a quota of nothing", "a quota of an unknown kind", "a quota without a name", "an unknown quota"),
+        *("a quota of less than nothing", "a broken quota", "the controllers", "no such endpoints"),
+        *("another broker's config", "nobody's config", "a static key that has no effect here"),
+        *("a key of SASL for all", "the same for all", "describe another broker"),
+        *("a group's bad value", "a group's other bad value"),
+    ],
+)
+def test_the_same_words(both: tuple[Asked, Asked], name: str) -> None:
+    """Of what tools show. We may say more."""
+    theirs, ours = (messages_of(one.ask(QUESTIONS[name])) for one in both)
+    assert [len(theirs), *map(bool, theirs)] == [len(ours), *map(bool, ours)]
+    for expected, found in zip(theirs, ours, strict=True):
+        assert found.startswith(expected)
+
+
+def messages_of(part: Any) -> list[str]:
+    """All messages of a response, in its order; one that is null is empty."""
+    if isinstance(part, list | tuple):
+        return [message for one in part for message in messages_of(one)]
+    if not isinstance(part, Struct):
+        return []
+    own = [part.error_message] if hasattr(part, "error_message") else []
+    rest = [getattr(part, declared.name) for declared in part.__fields__]
+    return [*(one or "" for one in own), *messages_of(rest)]
+
+
 def keys_of(asked: Asked, kind: int, name: str) -> dict[str, Any]:
     wanted = DescribeConfigsRequest.Resource(resource_type=kind, resource_name=name, configuration_keys=None)
     answer = asked.ask(DescribeConfigsRequest(resources=[wanted], include_synonyms=True))
@@ -183,6 +214,7 @@ def test_configurations_of_a_topic_are_described_alike(both: tuple[Asked, Asked]
 def test_configurations_of_a_broker_are_described_alike(both: tuple[Asked, Asked]) -> None:
     """Types, secrecy and synonyms of keys that both have; and what can change while a broker runs."""
     theirs, ours = (keys_of(one, 4, "1") for one in both)
+    assert not [name for name in ours.keys() - theirs.keys() if ours[name].config_source == DEFAULT]
     # Of these one has a value, and the other has none.
     shared = sorted((theirs.keys() & ours.keys()) - {"inter.broker.listener.name", "log.dir"})
     assert len(shared) > 150

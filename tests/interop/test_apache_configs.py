@@ -20,7 +20,9 @@ from quorate.controller.config_definitions import (
     UNITS_MS,
     group_synonym,
 )
+from quorate.controller.config_of_brokers import BROKER_KEYS, LISTED
 from quorate.controller.config_types import ConfigType, Definition
+from quorate.controller.config_unused import UNUSED_CONFIGS
 from quorate.controller.config_validation import (
     validate_broker_configs,
     validate_client_metrics_configs,
@@ -220,6 +222,12 @@ def test_names_types_and_defaults_of_what_brokers_can_change(apache_configs):
 def test_what_brokers_cannot_change(apache_configs):
     assert set(dict(apache_configs.of("mode"))).isdisjoint(STATIC)
     assert {name for name, *_ in apache_configs.of("broker")} >= STATIC
+
+
+def test_every_key_of_a_file_is_used_or_known_to_change_nothing(apache_configs):
+    theirs = {name for name, *_ in apache_configs.of("broker")}
+    assert theirs - BROKER_KEYS.keys() == UNUSED_CONFIGS
+    assert theirs >= LISTED
 
 
 def test_the_broker_keys_behind_a_topic_key(apache_configs):

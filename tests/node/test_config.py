@@ -96,6 +96,9 @@ def test_an_unknown_key_is_a_warning():
 
 def test_a_key_that_changes_nothing_here_is_a_warning():
     assert parsed(num_io_threads="8").warnings == ("f.properties: num.io.threads changes nothing here",)
+    assert parsed(queued_max_requests="8").warnings == (
+        "f.properties: queued.max.requests changes nothing here",
+    )
 
 
 def test_a_key_that_can_change_while_the_node_runs_is_checked():

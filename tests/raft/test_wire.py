@@ -1,5 +1,7 @@
 """Asks and answers survive the way over the protocol, in every version that can carry them."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,6 +9,7 @@ from hypothesis import strategies as st
 from quorate.protocol import codec
 from quorate.protocol.api import request_class, response_class
 from quorate.protocol.api.connection import ApiVersionsResponse
+from quorate.protocol.api.produce_fetch import FetchRequest
 from quorate.protocol.api.quorum import AddRaftVoterRequest, RemoveRaftVoterRequest, VoteRequest
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.protocol.types import ZERO_UUID, Uuid
@@ -46,11 +49,25 @@ def test_asks_survive_the_newest_version(ask):
     assert wire.from_request(request, CLUSTER) == ask
 
 
-@pytest.mark.parametrize("version", range(12, 19))
+@pytest.mark.parametrize("version", range(13, 19))
 def test_a_fetch_names_its_replica_in_every_version(version):
     ask = messages.Fetch(3, ReplicaKey(7), 10, 2, 500)
     request = travelled(wire.to_request(ask, CLUSTER, version), version)
     assert wire.from_request(request, CLUSTER) == ask
+
+
+@pytest.mark.parametrize("version", range(4, 13))
+def test_a_fetch_without_a_topic_id_is_refused_in_words_of_its_version(version):
+    topic = FetchRequest.Topic(
+        topic=wire.METADATA_TOPIC,
+        partitions=[FetchRequest.Topic.Partition(partition=0, fetch_offset=0, partition_max_bytes=0)],
+    )
+    request = FetchRequest(replica_id=7, max_wait_ms=0, min_bytes=0, max_bytes=0, topics=[topic])
+    with pytest.raises(ApiError) as refused:
+        wire.from_request(travelled(request, version), CLUSTER)
+    response = travelled(wire.refusal(request, refused.value), version)
+    assert response.responses == []
+    assert response.error_code == (ErrorCode.INVALID_REQUEST if version >= 7 else 0)
 
 
 def test_old_versions_know_successors_by_id():
@@ -70,7 +87,7 @@ def test_voters_are_added_and_removed():
     remove = RemoveRaftVoterRequest(cluster_id=CLUSTER, voter_id=4, voter_directory_id=directory)
     assert wire.from_request(remove, CLUSTER) == messages.RemoveVoter(voter.key)
     for request in (add, remove):
-        response = wire.to_response(request, Answer(ErrorCode.REQUEST_TIMED_OUT, message="busy"))
+        response = wire.to_response(request, Answer(ErrorCode.REQUEST_TIMED_OUT, message="busy"), 0)
         assert (response.error_code, response.error_message) == (7, "busy")
 
 
@@ -102,7 +119,16 @@ ANSWERS = [
 def test_answers_survive_the_newest_version(ask, answer):
     version = wire.request_class_of(ask).__versions__[-1]
     request = wire.to_request(ask, CLUSTER, version)
-    assert wire.from_response(ask, travelled(wire.to_response(request, answer), version)) == answer
+    assert wire.from_response(ask, travelled(wire.to_response(request, answer, version), version)) == answer
+
+
+@pytest.mark.parametrize(("ask", "answer"), ANSWERS[:-1])
+def test_older_versions_say_who_leads_but_not_where(ask, answer):
+    whereabouts_since = 16 if isinstance(ask, messages.Fetch) else 1
+    for version in range(13 if isinstance(ask, messages.Fetch) else 0, whereabouts_since):
+        request = wire.to_request(ask, CLUSTER, version)
+        read = wire.from_response(ask, travelled(wire.to_response(request, answer, version), version))
+        assert read == replace(answer, leader_endpoint=None)
 
 
 @pytest.mark.parametrize(("ask", "answer"), ANSWERS)
@@ -157,7 +183,7 @@ def test_a_probe_reads_the_levels_of_kraft_version():
 
 def test_an_error_code_of_the_future_is_an_error():
     request = wire.to_request(messages.Vote(1, ReplicaKey(1), Position(0, 0), False), CLUSTER, 2)
-    response = wire.to_response(request, VoteAnswer(ErrorCode.NONE, 1))
+    response = wire.to_response(request, VoteAnswer(ErrorCode.NONE, 1), 2)
     response.topics[0].partitions[0].error_code = 9999
     read = wire.from_response(messages.Vote(1, ReplicaKey(1), Position(0, 0), False), response)
     assert read.error is ErrorCode.UNKNOWN_SERVER_ERROR

@@ -22,29 +22,16 @@ the topic's own: see `topic_config`. They need no listener.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
-from quorate.controller.config_descriptions import (
-    DEFAULT,
-    DYNAMIC_BROKER,
-    DYNAMIC_DEFAULT_BROKER,
-    STATIC_BROKER,
-)
-from quorate.controller.config_of_brokers import broker_key, synonyms_of
+from quorate.controller.config_descriptions import given_to_node
+from quorate.controller.config_of_brokers import broker_key
 from quorate.metadata.image import BROKER, CLUSTER_DEFAULT, ClusterImage
 
-__all__ = ["DynamicConfig", "Given"]
+__all__ = ["DynamicConfig"]
 
 _NOTHING: Final[Mapping[str, str]] = {}
-
-
-class Given(NamedTuple):
-    """A value that is given somewhere, under the key that it has there."""
-
-    key: str
-    text: str
-    source: int  # as DescribeConfigs numbers them
 
 
 class DynamicConfig:
@@ -69,20 +56,6 @@ class DynamicConfig:
         """Calls `tell` whenever one or more of the keys have become worth something else."""
         assert all(map(broker_key, keys)), keys
         self._listeners.append((tell, keys))
-
-    def given(self, key: str) -> list[Given]:
-        """Everything that is given for a key and for those that stand in for it, what counts first."""
-        known = broker_key(key)
-        names = synonyms_of(key)
-        layers = [(self.file, STATIC_BROKER)]
-        if known is None or known.is_dynamic:
-            layers = [(self._own, DYNAMIC_BROKER), (self._of_all, DYNAMIC_DEFAULT_BROKER), *layers]
-        found = [
-            Given(name, values[name], source) for values, source in layers for name in names if name in values
-        ]
-        if known is not None and known.definition.default is not None:
-            found.append(Given(key, known.definition.default, DEFAULT))
-        return found
 
     def update(self, image: ClusterImage) -> None:
         """The metadata has been read so far. Costs nothing unless configurations of brokers changed."""
@@ -111,7 +84,9 @@ class DynamicConfig:
         known = broker_key(key)
         assert known is not None, key
         definition = known.definition
-        for _, text, source in _of(key, self.given(key)):
+        for name, text, source in given_to_node(key, self._own, self._of_all, self.file):
+            if name != key or text is None:
+                continue
             try:
                 return definition.read(text)
             except ValueError:
@@ -119,7 +94,3 @@ class DynamicConfig:
                     "config key=%s source=%d is passed over: allowed is %s", key, source, definition.wanted
                 )
         return None
-
-
-def _of(key: str, found: Sequence[Given]) -> list[Given]:
-    return [one for one in found if one.key == key]

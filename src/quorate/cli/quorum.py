@@ -34,7 +34,7 @@ from quorate.protocol.api.quorum import (
     RemoveRaftVoterResponse,
 )
 from quorate.protocol.errors import ApiError, ErrorCode
-from quorate.protocol.types import Uuid
+from quorate.protocol.types import ZERO_UUID, Uuid
 from quorate.raft.voters import ReplicaKey, Voter
 from quorate.storage.errors import StorageError
 from quorate.storage.files import ReadOnlyFiles
@@ -139,6 +139,9 @@ def remove(
         if not known and not directory_id:
             raise ApiError(ErrorCode.VOTER_NOT_FOUND, f"controller {controller_id} is not a voter")
         directory = Uuid.parse(directory_id) if directory_id else known[0].replica_directory_id
+        if directory == ZERO_UUID:
+            reason = "the quorum is a static one: voters cannot change at kraft.version 0"
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, reason)
         request = RemoveRaftVoterRequest(
             cluster_id=None, voter_id=controller_id, voter_directory_id=directory
         )

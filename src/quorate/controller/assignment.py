@@ -28,21 +28,22 @@ def check_assignment(image: ClusterImage, replicas: Sequence[int], expected_repl
 
 def _problem(image: ClusterImage, replicas: Sequence[int], expected_replicas: int | None) -> str:
     if not replicas:
-        return "the assignment has an empty list of replicas: name at least one broker"
+        return "The manual partition assignment includes an empty replica list."
     if len(replicas) > REPLICAS_MAX:
         return f"the assignment has {len(replicas)} replicas; a partition can have {REPLICAS_MAX}"
     seen: set[int] = set()
     for broker_id in replicas:
-        if broker_id < 0:
-            return f"the assignment names broker {broker_id}: ids of brokers are not negative"
         if broker_id not in image.brokers:
-            return f"the assignment names broker {broker_id}, which is not registered"
+            return (
+                f"The manual partition assignment includes broker {broker_id}, but no such broker is"
+                " registered."
+            )
         if broker_id in seen:
-            return f"the assignment names broker {broker_id} more than once"
+            return f"The manual partition assignment includes the broker {broker_id} more than once."
         seen.add(broker_id)
     if expected_replicas is not None and len(replicas) != expected_replicas:
         return (
-            f"the assignment has {len(replicas)} replica(s), but the other partitions of the topic"
-            f" have {expected_replicas}"
+            f"The manual partition assignment includes a partition with {len(replicas)} replica(s), but this"
+            f" is not consistent with previous partitions, which have {expected_replicas} replica(s)."
         )
     return ""

@@ -49,8 +49,8 @@ _FRACTION_MIN: Final = 1e-6  # less is an error of rounding
 
 # How a filter matches.
 _EXACT: Final = 0
-_DEFAULT: Final = 1
 _SPECIFIED: Final = 2
+_MATCHES: Final = {_EXACT: "MATCH_TYPE_EXACT", 1: "MATCH_TYPE_DEFAULT", _SPECIFIED: "MATCH_TYPE_SPECIFIED"}
 
 _Entry = AlterClientQuotasRequest.EntryData
 _Result = AlterClientQuotasResponse.EntryData
@@ -122,19 +122,21 @@ def _alter(now: Mapping[str, float], entity: Entity, entry: _Entry) -> list[Clie
 def _keys_of(entity: Entity) -> Mapping[str, float | None]:
     """What can be limited for an entity; raises if there can be no such entity."""
     if not entity:
-        raise _invalid("a quota needs somebody whom it is for: a user, a client-id or an ip")
+        raise _invalid("Invalid empty client quota entity")
     names = dict(entity)
     if len(names) < len(entity):
-        raise _invalid("an entity has at most one part of each type")
+        raise _invalid("Invalid client quota entity, it has more than one part of a type")
     for kind, name in entity:
         if kind not in (USER, CLIENT_ID, IP):
-            raise _invalid(f"unknown type {shown(kind)}: there are {USER}, {CLIENT_ID} and {IP}")
+            raise _invalid(f"Unhandled client quota entity type: {kind}")
         if name == "":
-            raise _invalid(f"an empty {kind}: the default for all is null")
+            raise _invalid(f"Empty {kind} not supported")
     if IP not in names:
         return _CLIENT_KEYS
     if len(names) > 1:
-        raise _invalid(f"an {IP} cannot be combined with a {USER} or a {CLIENT_ID}")
+        raise _invalid(
+            "Invalid quota entity combination, IP entity should not be combined with User or ClientId"
+        )
     _check_address(names[IP])
     return _IP_KEYS
 
@@ -144,21 +146,22 @@ def _check_address(address: str | None) -> None:
         try:
             ipaddress.ip_address(address)
         except ValueError:
-            raise _invalid(f"{shown(address)} is not an IPv4 or IPv6 address") from None
+            raise _invalid(f"{address} is not a valid IP.") from None
 
 
 def _check_value(keys: Mapping[str, float | None], key: str, value: float) -> None:
     if key not in keys:
-        raise _invalid(f"unknown quota {shown(key)}: for this entity there are {', '.join(keys)}")
+        raise _invalid(f"Invalid configuration key {cut(key)}: for this entity there are {', '.join(keys)}")
     if not 0 < value < math.inf:
-        raise _invalid(f"{key}={value}: it must be greater than 0, and finite")
+        raise _invalid(f"Quota {key} must be greater than 0, and finite: it is {value}")
     largest = keys[key]
     if largest is None:
         return
     if value > largest:
-        raise _invalid(f"{key}={value}: {largest:.0f} is the most that is possible")
+        kind = "an INT" if largest == _INT32_MAX else "a LONG"
+        raise _invalid(f"Proposed value for {key} is too large for {kind}.")
     if value % 1 > _FRACTION_MIN:
-        raise _invalid(f"{key}={value}: it must be a whole number")
+        raise _invalid(f"{key} cannot be a fractional value.")
 
 
 def _invalid(reason: str) -> ApiError:
@@ -196,19 +199,22 @@ def _filter(request: DescribeClientQuotasRequest) -> dict[str, tuple[bool, str |
     for one in request.components:
         kind = one.entity_type
         if not kind:
-            raise _invalid("an empty type of entity")
+            raise _invalid("Invalid empty entity type.")
         if kind in wanted:
-            raise _invalid(f"{shown(kind)} stands in the filter more than once")
+            raise _invalid(f"Entity type {kind} cannot appear more than once in the filter.")
         if kind not in (USER, CLIENT_ID, IP):
-            reason = f"unknown type {shown(kind)}: there are {USER}, {CLIENT_ID} and {IP}"
-            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, reason)
-        if one.match_type not in (_EXACT, _DEFAULT, _SPECIFIED):
-            raise _invalid(f"unknown match type {one.match_type}: there are 0, 1 and 2")
+            raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind}")
+        if one.match_type not in _MATCHES:
+            raise _invalid(f"Unknown match type {one.match_type}")
         if (one.match is None) == (one.match_type == _EXACT):
-            raise _invalid("only an exact match (0) has a name, and it needs one")
+            wrong = "set match string to null" if one.match is None else "also specified a match string"
+            raise _invalid(f"Request specified {_MATCHES[one.match_type]}, but {wrong}.")
         wanted[kind] = one.match_type == _SPECIFIED, one.match
     if IP in wanted and len(wanted) > 1:
-        raise _invalid(f"an {IP} cannot be combined with a {USER} or a {CLIENT_ID}")
+        raise _invalid(
+            "Invalid entity filter component combination. IP filter component should not be used with user or"
+            " clientId filter component."
+        )
     return wanted
 
 

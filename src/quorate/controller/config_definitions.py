@@ -8,7 +8,7 @@ tables against Apache's own.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from quorate.controller.config_types import (
@@ -38,7 +38,7 @@ __all__ = [
     "UNITS_MS",
     "broker_definition",
     "group_synonym",
-    "is_of_listener",
+    "listener_in",
     "topic_defaults",
 ]
 
@@ -301,7 +301,7 @@ _WITHOUT_SYNONYM: Final = (
     "share.isolation.level",
     "share.renew.acknowledge.enable",
 )
-_OF_LISTENER: Final = re.compile(r"listener\.name\.[^.]*\.(?P<key>.*)")
+_OF_LISTENER: Final = re.compile(r"listener\.name\.(?P<listener>[^.]*)\.(?P<key>.*)")
 _OF_MECHANISM: Final = "sasl.jaas.config"
 
 
@@ -320,14 +320,14 @@ def broker_definition(name: str) -> Definition | None:
     return BROKER_CONFIGS.get(_OF_MECHANISM if key.endswith(_OF_MECHANISM) else key)
 
 
-def is_of_listener(name: str, keys: Collection[str]) -> bool:
-    """Whether a key is one of these, for a single listener.
+def listener_in(name: str) -> str | None:
+    """The listener that a broker's key is for, if it is for one alone.
 
-    >>> is_of_listener("listener.name.internal.max.connections", LISTENER_CONFIGS)
-    True
+    >>> listener_in("listener.name.internal.ssl.keystore.type"), listener_in("ssl.keystore.type")
+    ('internal', None)
     """
-    found = _OF_LISTENER.fullmatch(name)
-    return found is not None and found["key"] in keys
+    of_listener = _OF_LISTENER.fullmatch(name)
+    return of_listener["listener"] if of_listener else None
 
 
 def group_synonym(name: str) -> str | None:

@@ -1,5 +1,8 @@
 """Which value of a configuration counts, where it comes from, and what else there is: for replies.
 
+Topics, groups and client metrics are described by every node. What stands in the file of a node is known to
+that node alone, so it describes itself and no other.
+
 A topic's configuration is the topic's own; if it has none, what was set for this node, then what was set for
 all nodes, then what this node's file says, then the default. All but the first stand under the names that the
 broker has for them.
@@ -18,9 +21,9 @@ from quorate.controller.config_definitions import (
     INTERNAL,
     TOPIC_CONFIGS,
     UNITS_MS,
-    broker_definition,
     group_synonym,
 )
+from quorate.controller.config_of_brokers import BROKER_KEYS, LISTED, broker_key, synonyms_of
 from quorate.controller.config_types import ConfigType, Definition
 from quorate.controller.settings import ControllerSettings
 from quorate.controller.topic_names import check_name
@@ -31,8 +34,9 @@ from quorate.protocol.errors import ApiError, ErrorCode
 
 __all__ = [
     "BROKER_LOGGER",
-    "broker_id_of",
+    "Found",
     "describe_resource",
+    "given_to_node",
     "topic_config_entries",
     "what_is_asked",
 ]
@@ -45,12 +49,15 @@ DYNAMIC_BROKER: Final = 2
 DYNAMIC_DEFAULT_BROKER: Final = 3
 STATIC_BROKER: Final = 4
 DEFAULT: Final = 5
+DYNAMIC_LOGGER: Final = 6
 DYNAMIC_CLIENT_METRICS: Final = 7
 DYNAMIC_GROUP: Final = 8
 
 CreatedConfig = CreateTopicsResponse.CreatableTopicResult.CreatableTopicConfigs
 Result = DescribeConfigsResponse.Result
 Described = DescribeConfigsResponse.Result.ResourceResult
+
+_OF_LOGGER: Final = Definition(ConfigType.UNKNOWN)
 
 
 class Found(NamedTuple):
@@ -69,6 +76,7 @@ class Entry(NamedTuple):
     found: Sequence[Found]
     definition: Definition | None
     documentation: str | None
+    is_read_only: bool = False
 
     @property
     def source(self) -> int:
@@ -102,11 +110,23 @@ def what_is_asked(asked: DescribeConfigsRequest.Resource) -> Hashable:
     return asked.resource_type, asked.resource_name, None if keys is None else tuple(keys)
 
 
-def broker_id_of(name: str) -> int:
-    """The id in the name of a resource that is a broker."""
-    if not name.isascii() or not name.isdecimal() or int(name) > 2**31 - 1:
-        raise _refused(f"broker {name!r}: allowed is the id of a broker, or nothing for the default of all")
-    return int(name)
+def given_to_node(
+    key: str, own: Mapping[str, str], of_all: Mapping[str, str], file: Mapping[str, str]
+) -> list[Found]:
+    """Everything that is given for a key of a node and for those that stand in for it, what counts first:
+    what was set for it while it ran, what was set for all, what stands in its file, the default. If nothing
+    gives the key itself, nothing is told of the others: Apache does so."""
+    known = broker_key(key, file)
+    names = synonyms_of(key)
+    layers = [(file, STATIC_BROKER)]
+    if known is None or known.is_dynamic:
+        layers = [(own, DYNAMIC_BROKER), (of_all, DYNAMIC_DEFAULT_BROKER), *layers]
+    found = [
+        Found(name, values[name], source) for values, source in layers for name in names if name in values
+    ]
+    defaults = [(name, BROKER_KEYS[name].definition.default) for name in names if name in BROKER_KEYS]
+    found += [Found(name, text, DEFAULT) for name, text in defaults if text is not None]
+    return found if any(one.name == key for one in found) else []
 
 
 def describe_resource(
@@ -114,12 +134,15 @@ def describe_resource(
     settings: ControllerSettings,
     asked: DescribeConfigsRequest.Resource,
     request: DescribeConfigsRequest,
+    levels: Callable[[], Mapping[str, str]],
 ) -> Result:
-    """What the log says about a resource that is asked for, and the defaults. Of a broker it is what was set
-    while it ran: only the broker itself knows its file."""
+    """What a resource has that is asked for. `levels` are those of the loggers of this node."""
     error, message, configs = ErrorCode.NONE, None, []
     try:
-        entries = _entries(image, settings, asked.resource_type, asked.resource_name)
+        if asked.resource_type == BROKER_LOGGER:
+            entries: Iterable[Entry] = _logger_entries(settings, asked.resource_name, levels)
+        else:
+            entries = _entries(image, settings, asked.resource_type, asked.resource_name)
         wanted = frozenset(asked.configuration_keys or ())
         configs = [_described(entry, request) for entry in entries if not wanted or entry.name in wanted]
     except ApiError as refusal:
@@ -138,12 +161,14 @@ def _described(entry: Entry, request: DescribeConfigsRequest) -> Described:
         return None if entry.is_sensitive else value
 
     synonyms = [
-        Described.Synonym(name=one.name, value=shown(one.value), source=one.source) for one in entry.found
+        Described.Synonym(name=one.name, value=shown(one.value), source=one.source)
+        for one in entry.found
+        if one.source != DYNAMIC_LOGGER
     ]
     return Described(
         name=entry.name,
         value=shown(entry.value),
-        read_only=entry.definition is None,
+        read_only=entry.is_read_only,
         config_source=entry.source,
         is_sensitive=entry.is_sensitive,
         synonyms=synonyms if request.include_synonyms else [],
@@ -163,9 +188,7 @@ def _entries(image: ClusterImage, settings: ControllerSettings, kind: int, name:
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
         return _topic_entries(image, settings, own)
     if kind == BROKER:
-        return _broker_entries(image, name)
-    if kind == BROKER_LOGGER:
-        raise _refused("loggers are each node's own, and not in the metadata log")
+        return _node_entries(image, settings, name) if name else _cluster_entries(image)
     if kind not in (GROUP, CLIENT_METRICS):
         raise _refused(f"there is no resource type {kind}")
     if not name:
@@ -189,17 +212,41 @@ def _topic_entries(
         yield Entry(name, value, found, definition, config_documentation.TOPICS[name])
 
 
-def _broker_entries(image: ClusterImage, name: str) -> Iterator[Entry]:
-    given = [(image.configs.get(CLUSTER_DEFAULT, {}), DYNAMIC_DEFAULT_BROKER)]
-    if name:
-        broker_id_of(name)
-        given.insert(0, (image.configs.get((BROKER, name), {}), DYNAMIC_BROKER))
-    for key in sorted({key for values, _ in given for key in values}):
-        definition = broker_definition(key)
-        found = [Found(key, values[key], source) for values, source in given if key in values]
-        if definition is not None and definition.default is not None:
-            found.append(Found(key, definition.default, DEFAULT))
-        yield Entry(key, found[0].value, found, definition, config_documentation.of_broker(key))
+def _cluster_entries(image: ClusterImage) -> Iterator[Entry]:
+    """What was set for all nodes, as far as it was."""
+    for key, text in sorted(image.configs.get(CLUSTER_DEFAULT, {}).items()):
+        yield _node_entry(key, [Found(key, text, DYNAMIC_DEFAULT_BROKER)])
+
+
+def _node_entries(image: ClusterImage, settings: ControllerSettings, name: str) -> Iterator[Entry]:
+    if not name.isascii() or not name.isdecimal():
+        raise _refused(f"Broker id must be an integer, but it is: {name}")
+    me = str(settings.node_id)
+    if name != me:
+        raise _refused(f"Unexpected broker id, expected {me} or empty string, but received {name}")
+    file = settings.properties
+    own, of_all = (image.configs.get(one, {}) for one in ((BROKER, me), CLUSTER_DEFAULT))
+    for key in sorted({*LISTED, *file, *own, *of_all}):
+        yield _node_entry(key, given_to_node(key, own, of_all, file))
+
+
+def _node_entry(key: str, found: Sequence[Found]) -> Entry:
+    """What stands in for a key is no value of it. What we do not know may be a plugin's."""
+    known = broker_key(key)
+    value = next((one.value for one in found if one.name == key), None)
+    definition = None if known is None else known.definition
+    is_read_only = known is None or not known.is_dynamic
+    return Entry(key, value, found, definition, config_documentation.of_broker(key), is_read_only)
+
+
+def _logger_entries(
+    settings: ControllerSettings, name: str, levels: Callable[[], Mapping[str, str]]
+) -> Iterator[Entry]:
+    """Loggers of this process and their levels, as set or as inherited."""
+    if name != str(settings.node_id):
+        raise _refused(f"Unexpected broker id, expected {settings.node_id} but received {name}")
+    for logger, level in levels().items():
+        yield Entry(logger, level, [Found(logger, level, DYNAMIC_LOGGER)], _OF_LOGGER, None)
 
 
 def _group_entries(

@@ -3,7 +3,8 @@
 `CLUSTER_CONFIGS` and `BROKER_CONFIGS` are what Apache changes while a broker runs, and what the controller
 writes for brokers of any kind. A Quorate broker has fixed listeners and no plugins, so some of it takes a
 restart here (`Change.RESTART`): such a broker refuses it, and describes it as read-only. What configures
-threads and caches that this broker does not have is accepted and changes nothing (`has_effect`).
+threads, caches and SASL, which this broker does not have, is accepted and changes nothing (`has_effect`); so
+does what is set about TLS for a listener that does not speak it.
 """
 
 from __future__ import annotations
@@ -16,15 +17,23 @@ from typing import Final
 from quorate.controller.config_definitions import (
     BROKER_CONFIGS,
     CLUSTER_CONFIGS,
+    INTERNAL,
     LISTENER_CONFIGS,
     broker_definition,
-    is_of_listener,
+    listener_in,
 )
 from quorate.controller.config_static import STATIC_CONFIGS
-from quorate.controller.config_types import Definition
+from quorate.controller.config_types import Definition, split_list
 from quorate.values import dataclass
 
-__all__ = ["BROKER_KEYS", "BrokerKey", "Change", "broker_key", "synonyms_of"]
+__all__ = [
+    "BROKER_KEYS",
+    "LISTED",
+    "BrokerKey",
+    "Change",
+    "broker_key",
+    "synonyms_of",
+]
 
 
 class Change(Enum):
@@ -49,13 +58,15 @@ class BrokerKey:
 # What Apache has as a default, and we do not.
 _OUR_DEFAULTS: Final[Mapping[str, str]] = {"max.connections": "10000", "metric.reporters": ""}
 
+_OF_SASL: Final = frozenset(name for name in BROKER_CONFIGS if name.startswith("sasl."))
+
 # Dynamic with Apache. Here only the next start of the broker could tell the difference.
-_WITH_RESTART: Final = frozenset({*BROKER_CONFIGS, "config.providers", "metric.reporters"}) - {
-    "cordoned.log.dirs"
-}
+_WITH_RESTART: Final = (
+    frozenset({*BROKER_CONFIGS, "config.providers", "metric.reporters"}) - _OF_SASL - {"cordoned.log.dirs"}
+)
 
 # Of threads, buffers and tiers that there are none of, and of what nobody here goes by (yet).
-_WITHOUT_EFFECT: Final = frozenset(
+_WITHOUT_EFFECT: Final = _OF_SASL | frozenset(
     {
         "background.threads",
         "compression.gzip.level",
@@ -122,11 +133,47 @@ BROKER_KEYS: Final[Mapping[str, BrokerKey]] = {
 }
 
 
-def broker_key(name: str) -> BrokerKey | None:
-    """What we know of a key; one of a single listener is known by the key that it stands in for.
+# Described only if somebody has set them: what Apache does not have, no longer has, or does not tell; and
+# throttles, which tools take for throttles that stayed.
+_UNLISTED: Final = frozenset(
+    {
+        "broker.id.generation.enable",
+        "control.plane.listener.name",
+        "controlled.shutdown.max.retries",
+        "controlled.shutdown.retry.backoff.ms",
+        "follower.replication.throttled.rate",
+        "group.consumer.regex.refresh.interval.ms",
+        "inter.broker.protocol.version",
+        "leader.imbalance.per.broker.percentage",
+        "leader.replication.throttled.rate",
+        "offsets.commit.required.acks",
+        "producer.id.expiration.check.interval.ms",
+        "reconnect.backoff.max.ms",
+        "reconnect.backoff.ms",
+        "replica.alter.log.dirs.io.max.bytes.per.second",
+        "reserved.broker.max.id",
+        "unclean.leader.election.interval.ms",
+    }
+)
+_OURS: Final = ("quorate.", "zookeeper.")
+
+LISTED: Final = frozenset(
+    name for name in BROKER_KEYS if name not in _UNLISTED | INTERNAL and not name.startswith(_OURS)
+)
+"""What a node says about itself even if nobody has set it: as much of Kafka 4.3 as it knows."""
+
+
+def broker_key(name: str, file: Mapping[str, str] | None = None) -> BrokerKey | None:
+    """What we know of a key. One of a single listener is known by the key that it stands in for; if that
+    listener does not speak TLS, as the broker's file has it, the key can be set while the broker runs.
 
     >>> broker_key("log.retention.ms").change, broker_key("node.id").is_dynamic, broker_key("my.plugin.key")
     (<Change.CLUSTER: 'cluster'>, False, None)
+    >>> file = {"listeners": "SSL://:9092,OTHERS://:9093"}
+    >>> broker_key("listener.name.ssl.ssl.keystore.type", file).is_dynamic
+    False
+    >>> broker_key("listener.name.others.ssl.keystore.type", file).is_dynamic
+    True
     """
     found = BROKER_KEYS.get(name)
     if found is not None:
@@ -134,16 +181,28 @@ def broker_key(name: str) -> BrokerKey | None:
     definition = broker_definition(name)
     if definition is None:
         return None
-    if is_of_listener(name, LISTENER_CONFIGS):
+    if synonyms_of(name)[-1] in LISTENER_CONFIGS:
         # Without a number of its own a listener goes by that of all.
         return BrokerKey(replace(definition, default=None), Change.BROKER)
-    return BrokerKey(definition, Change.RESTART)
+    is_idle = ".sasl." in name or (file is not None and listener_in(name) not in _with_tls(file))
+    return BrokerKey(definition, Change.BROKER if is_idle else Change.RESTART, has_effect=False)
+
+
+def _with_tls(file: Mapping[str, str]) -> set[str]:
+    """The listeners of a node that speak TLS, as they are called in keys."""
+    mapped = split_list(file.get("listener.security.protocol.map", "").lower().replace(" ", ""))
+    protocols = dict(pair.partition(":")[::2] for pair in mapped)
+    names = (one.partition("://")[0] for one in split_list(file.get("listeners", "").lower()))
+    return {name for name in names if protocols.get(name, name) == "ssl"}
 
 
 def synonyms_of(name: str) -> tuple[str, ...]:
     """The keys that can give a key its meaning, itself first.
 
-    >>> synonyms_of("log.roll.ms")
-    ('log.roll.ms', 'log.roll.hours')
+    >>> synonyms_of("log.roll.ms"), synonyms_of("listener.name.x.ssl.protocol")
+    (('log.roll.ms', 'log.roll.hours'), ('listener.name.x.ssl.protocol', 'ssl.protocol'))
     """
+    listener = listener_in(name)
+    if listener is not None:
+        return name, name.removeprefix(f"listener.name.{listener}.")
     return _SYNONYMS.get(name, (name,))

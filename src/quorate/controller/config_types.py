@@ -49,6 +49,7 @@ class Allowed:
 
     text: str
     accepts: Callable[[Any], bool]
+    bounds: tuple[int, int] | None = None  # of a number that has both
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,7 @@ def at_least(lowest: int) -> Allowed:
 
 def between(lowest: int, highest: int, *, also: int | None = None) -> Allowed:
     text = f"a number from {lowest} to {highest}" + (f", or {also}" if also is not None else "")
-    return Allowed(text, lambda value: lowest <= value <= highest or value == also)
+    return Allowed(text, lambda value: lowest <= value <= highest or value == also, (lowest, highest))
 
 
 def one_of(*values: str) -> Allowed:

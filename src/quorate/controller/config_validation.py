@@ -17,7 +17,7 @@ from quorate.controller.config_definitions import (
     TOPIC_CONFIGS,
     broker_definition,
 )
-from quorate.controller.config_types import Definition
+from quorate.controller.config_types import ConfigType, Definition
 from quorate.controller.settings import GROUP_BOUNDS, Bounds, bound_keys
 from quorate.protocol.errors import ApiError, ErrorCode
 
@@ -68,26 +68,54 @@ def validate_group_configs(
 ) -> None:
     """All the configurations that a group would have of its own, within the bounds that a node's file has for
     them. Members must have time for more than one heartbeat before they are put out."""
+    for name, text in configs.items():
+        if name in bounds:
+            _check_bounds(name, text, bounds[name].lowest, bounds[name].highest)
+        elif (allowed := getattr(GROUP_CONFIGS.get(name), "allowed", None)) and allowed.bounds:
+            _check_bounds(name, text, *allowed.bounds)
     values = _read_known("group", GROUP_CONFIGS, configs)
-    for name, allowed in bounds.items():
-        if name in values and not allowed.lowest <= values[name] <= allowed.highest:
-            raise _invalid(
-                f"{name}={values[name]}: allowed is a number from {allowed.lowest} to {allowed.highest},"
-                f" see {' and '.join(bound_keys(name))}"
-            )
     session, heartbeat = (values.get(name, bounds[name].default) for name in (_SESSION, _HEARTBEAT))
     if session <= heartbeat:
-        raise _invalid(f"{_SESSION}={session}: allowed is more than {_HEARTBEAT}, which is {heartbeat}")
+        raise _invalid(
+            f"{_SESSION} must be greater than {_HEARTBEAT}."
+            f" {_SESSION}={session}: allowed is more than {heartbeat}"
+        )
+
+
+def _check_bounds(name: str, text: str | None, lowest: int, highest: int) -> None:
+    """Of a number of a group. A node's file may say others for some of them."""
+    if not _is_int(text) or lowest <= int(text or "") <= highest:
+        return
+    too_low, too_high = bound_keys(name)
+    wrong = (
+        f"less than or equal to {too_high}"
+        if int(text or "") > highest
+        else f"greater than or equal to {too_low}"
+    )
+    raise _invalid(f"{name} must be {wrong}. {name}={text}: allowed is a number from {lowest} to {highest}")
 
 
 def validate_client_metrics_configs(configs: Mapping[str, str | None]) -> None:
-    """Apache answers INVALID_REQUEST where others are answered INVALID_CONFIG, and so do we."""
-    strange = [name for name in configs if name not in CLIENT_METRICS_CONFIGS or name == "interval.ms"]
+    """Apache answers INVALID_REQUEST to a key that there is not, and to a number that is no interval, where
+    others are answered INVALID_CONFIG; and so do we."""
+    strange = {
+        name: text
+        for name, text in configs.items()
+        if name not in CLIENT_METRICS_CONFIGS or (name == "interval.ms" and _is_int(text))
+    }
     try:
-        _read_known("client metrics", CLIENT_METRICS_CONFIGS, {name: configs[name] for name in strange})
+        _read_known("client metrics", CLIENT_METRICS_CONFIGS, strange)
     except ApiError as error:
         raise ApiError(ErrorCode.INVALID_REQUEST, error.message) from None
     _read_known("client metrics", CLIENT_METRICS_CONFIGS, configs)
+
+
+def _is_int(text: str | None) -> bool:
+    try:
+        Definition(ConfigType.INT).read(text or "")
+    except ValueError:
+        return False
+    return True
 
 
 def validate_broker_configs(configs: Mapping[str, str | None]) -> None:

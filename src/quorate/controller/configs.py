@@ -22,7 +22,6 @@ from quorate.controller.config_definitions import (
 )
 from quorate.controller.config_descriptions import (
     BROKER_LOGGER,
-    broker_id_of,
     topic_config_entries,
 )
 from quorate.controller.config_types import ConfigType, Definition
@@ -268,7 +267,7 @@ def _check_resource(resource: Resource) -> None:
     if kind == TOPIC:
         check_name(name)
     elif kind == BROKER and name:
-        broker_id_of(name)
+        _broker_id_of(name)
 
 
 def _check_written(situation: Situation, records: Sequence[ConfigRecord]) -> None:
@@ -333,10 +332,17 @@ def _check_existence(situation: Situation, resource: Resource) -> None:
     if kind == TOPIC and name not in image.topics.by_name:
         raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
     if kind == BROKER and resource != CLUSTER_DEFAULT:
-        node_id = broker_id_of(name)
+        node_id = _broker_id_of(name)
         known = node_id in image.brokers or node_id in image.controllers or node_id in situation.voters
         if not known and node_id != situation.settings.node_id:
             raise ApiError(ErrorCode.BROKER_ID_NOT_REGISTERED, f"there is no broker or controller {name}")
+
+
+def _broker_id_of(name: str) -> int:
+    """The id in the name of a resource that is a broker."""
+    if not name.isascii() or not name.isdecimal() or int(name) > 2**31 - 1:
+        raise _refused(f"broker {name!r}: allowed is the id of a broker, or nothing for the default of all")
+    return int(name)
 
 
 def _refused(reason: str) -> ApiError:

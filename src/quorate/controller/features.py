@@ -143,23 +143,29 @@ def _update(
         is_lower_allowed = direction is not Direction.UPGRADE
         is_higher_allowed = direction is Direction.UPGRADE
     if level < 0:
-        raise _refused(update, "a level cannot be below 0")
+        raise _refused(update, "A feature version cannot be less than 0.")
     reason = next(_reasons_not_supported(situation, name, level), None)
     if reason is not None:
         raise _refused(update, reason)
     if level < now and not is_lower_allowed:
-        raise _refused(update, f"it is at {now}: a lower level needs a downgrade, safe or unsafe")
+        reason = (
+            "Can't downgrade the version of this feature without setting the upgrade type to either safe or"
+            " unsafe downgrade."
+        )
+        raise _refused(update, reason)
     if level > now and not is_higher_allowed:
-        raise _refused(update, f"it is at {now}: that would not be a downgrade")
+        raise _refused(update, "Can't downgrade to a newer version.")
     if name == METADATA_VERSION:
-        _check_metadata_downgrade(update, now)
+        is_unsafe = not is_old and direction is Direction.UNSAFE_DOWNGRADE
+        _check_metadata_downgrade(level, now, is_unsafe=is_unsafe)
     elif name == KRAFT_VERSION and level != now:
-        raise _refused(update, f"the quorum keeps it at {now}, and it cannot be changed")
+        raise _refused(update, f"The quorum keeps it at {now}, and it cannot be changed.")
     elif name not in situation.settings.features:
-        raise _refused(update, "there is no such feature")
+        raise _refused(update, f"Feature {name} not found.")
     needed = DEPENDENCIES.get((name, level))
     if needed is not None and proposed.get(needed[0], 0) < needed[1]:
-        raise _refused(update, f"it needs {needed[0]} {needed[1]}, which is {proposed.get(needed[0], 0)}")
+        reason = f"{name} could not be set to {level} because it depends on {needed[0]} level {needed[1]}"
+        raise _refused(update, reason)
     return [] if level == now else [FeatureLevelRecord(name=name, feature_level=level)]
 
 
@@ -175,35 +181,41 @@ def _direction(update: UpdateFeaturesRequest.FeatureUpdateKey) -> Direction:
     try:
         return Direction(update.upgrade_type)
     except ValueError:
-        raise _refused(update, f"there is no upgrade type {update.upgrade_type}") from None
+        reason = "The controller does not support the given upgrade type."
+        raise _refused(update, reason) from None
 
 
 def _reasons_not_supported(situation: Situation, name: str, level: int) -> Iterator[str]:
     image, settings = situation.image, situation.settings
-    yield from _reason(f"controller {settings.node_id}", settings.features, name, level)
+    yield from _reason(f"Local controller {settings.node_id}", settings.features, name, level)
     for broker in image.brokers.values():
-        yield from _reason(f"broker {broker.id}", broker.features, name, level)
+        yield from _reason(f"Broker {broker.id}", broker.features, name, level)
     if image.metadata_version < CONTROLLER_REGISTRATION:
         return  # they cannot say
     for controller in image.controllers.values():
         if controller.id != settings.node_id:
-            yield from _reason(f"controller {controller.id}", controller.features, name, level)
+            yield from _reason(f"Controller {controller.id}", controller.features, name, level)
     for voter in sorted(situation.voters):
         if voter not in image.controllers and voter != settings.node_id:
-            yield f"controller {voter} has not registered, and may not support it"
+            yield f"controller {voter} has not registered, and may not support this feature"
 
 
 def _reason(who: str, supported: Mapping[str, tuple[int, int]], name: str, level: int) -> Iterator[str]:
     lowest, highest = supported.get(name, (0, 0))
     if not lowest <= level <= highest:
-        yield f"{who} supports {lowest} to {highest}" if highest else f"{who} does not support it"
+        if highest == 0:
+            yield f"{who} does not support this feature."
+        else:
+            yield f"{who} only supports versions {lowest}-{highest}"
 
 
-def _check_metadata_downgrade(update: UpdateFeaturesRequest.FeatureUpdateKey, now: int) -> None:
-    crossed = [level for level in METADATA_CHANGES if update.max_version_level < level <= now]
-    if crossed:
-        levels = ", ".join(map(str, crossed))
-        raise _refused(update, f"it is at {now}, and records that came with {levels} could be lost")
+def _check_metadata_downgrade(level: int, now: int, *, is_unsafe: bool) -> None:
+    """Records that came with a level above the new one could be lost."""
+    if any(level < change <= now for change in METADATA_CHANGES):
+        reason = "Refusing to perform the requested downgrade because it might delete metadata information."
+        if is_unsafe:
+            reason = "Unsafe metadata downgrade is not supported in this version."
+        raise _nothing_updated(f"Unsupported {METADATA_VERSION} downgrade from {now} to {level}. {reason}")
 
 
 def _min_isr_for_all(image: ClusterImage, settings: ControllerSettings) -> list[Record]:
@@ -231,7 +243,13 @@ def _metadata_version_first(record: Record) -> bool:
 
 
 def _refused(update: UpdateFeaturesRequest.FeatureUpdateKey, reason: str) -> ApiError:
-    message = f"no feature was updated: {update.feature} to level {update.max_version_level}: {reason}"
+    level = update.max_version_level
+    return _nothing_updated(f"Invalid update version {level} for feature {update.feature}. {reason}")
+
+
+def _nothing_updated(reason: str) -> ApiError:
+    """In the words of Apache, which tools show."""
+    message = f"The update failed for all features since the following feature had an error: {reason}"
     return ApiError(ErrorCode.INVALID_UPDATE_VERSION, message)
 
 

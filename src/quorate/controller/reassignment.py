@@ -142,10 +142,11 @@ def _reassign(
 ) -> None:
     topic = changes.image.topics.by_name.get(name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"Unable to find a topic named {name}.")
     partition = changes.partition(topic, partition_id)
     if partition is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{partition_id}")
+        reason = f"Unable to find partition {name}:{partition_id}."
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, reason)
     if target is None:
         wanted = _cancelled(partition, topic, partition_id, changes.election(topic))
     else:
@@ -161,10 +162,7 @@ def _reassign(
 def _check_size(partition: Partition, target: Sequence[int]) -> None:
     size = len(set(partition.replicas) - set(partition.removing))
     if len(target) != size:
-        reason = (
-            f"the replication factor would change from {size} to {len(target)},"
-            " which the request does not allow"
-        )
+        reason = f"The replication factor is changed from {size} to {len(target)}"
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, reason)
 
 

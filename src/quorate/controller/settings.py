@@ -47,6 +47,7 @@ def bound_keys(key: str) -> tuple[str, str]:
     ('group.consumer.min.session.timeout.ms', 'group.consumer.max.session.timeout.ms')
     """
     kind, _, rest = key.partition(".")
+    rest = rest.removeprefix("num.")  # group.streams.max.standby.replicas
     return f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"
 
 

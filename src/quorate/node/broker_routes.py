@@ -26,6 +26,7 @@ from quorate.broker.handlers.producer_ids import InitProducerIdHandler
 from quorate.broker.handlers.security import Security
 from quorate.broker.handlers.topic_creation import TopicCreation
 from quorate.broker.serving import Broker
+from quorate.net.no_sasl import NO_SASL
 from quorate.net.routes import Features, Route, RouteTable
 from quorate.node.cluster_state import ClusterState
 from quorate.protocol.api.groups import FindCoordinatorRequest
@@ -97,6 +98,7 @@ class BrokerRoutes:
             *Metadata(broker, self._creation, own_view).routes(),
             *forwarding.routes(),
             *AlteringConfigs(broker, forwarding, own_view).routes(),
+            *NO_SASL,
             *Security(broker, forwarding).routes(),
             *Describing(broker).routes(),
             *DeletingRecords(broker).routes(),

@@ -21,6 +21,7 @@ from quorate.broker.settings import BrokerSettings
 from quorate.controller.config_definitions import TOPIC_CONFIGS, UNITS_MS, topic_defaults
 from quorate.controller.config_of_brokers import broker_key
 from quorate.controller.config_types import Definition
+from quorate.controller.config_unused import UNUSED_CONFIGS
 from quorate.controller.settings import ControllerSettings
 from quorate.net.budget import Budget
 from quorate.net.limits import Limits
@@ -30,7 +31,6 @@ from quorate.node.config_groups import (
     check_groups,
     group_bounds,
     group_settings,
-    is_not_built,
 )
 from quorate.node.config_values import (
     INT_MAX,
@@ -426,7 +426,8 @@ def _check_dynamic(path: str, key: str, text: str) -> list[str]:
     """Of a key that is read where it counts, because it can change: see `broker.dynamic_config`."""
     known = broker_key(key)
     if known is None:
-        return [f"{path}: {key} changes nothing here" if is_not_built(key) else f"{path}: unknown key {key}"]
+        is_kafkas = key in UNUSED_CONFIGS
+        return [f"{path}: {key} changes nothing here" if is_kafkas else f"{path}: unknown key {key}"]
     try:
         known.definition.read(text)
     except ValueError:

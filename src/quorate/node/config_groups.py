@@ -24,11 +24,10 @@ from quorate.node.config_values import (
 if TYPE_CHECKING:
     from quorate.node.config import NodeConfig
 
-__all__ = ["GROUP_SETTINGS", "check_groups", "group_bounds", "group_settings", "is_not_built"]
+__all__ = ["GROUP_SETTINGS", "check_groups", "group_bounds", "group_settings"]
 
 _DEFAULTS: Final = GroupSettings()
 _POLICIES: Final = ("disabled", "upgrade", "downgrade", "bidirectional")
-_NOT_BUILT: Final = ("group.share.", "group.streams.", "share.coordinator.", "share.fetch.")
 _PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 
 
@@ -94,11 +93,6 @@ def _bounding(key: str) -> tuple[str, str, str]:
     """The file's keys for the lowest, the highest and the usual value of a group's key."""
     lowest, highest = bound_keys(key)
     return lowest, highest, f"group.{key}"
-
-
-def is_not_built(key: str) -> bool:
-    """Whether a key is of kinds of groups that there are with Kafka, and not here as yet."""
-    return key.startswith(_NOT_BUILT)
 
 
 def check_groups(config: NodeConfig) -> None:

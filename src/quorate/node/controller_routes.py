@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
+from quorate.broker import loggers
 from quorate.controller.acls import describe_acls
 from quorate.controller.config_descriptions import describe_resource, what_is_asked
 from quorate.controller.decision import Asker
+from quorate.controller.endpoint_types import EndpointType, refused_endpoint_type
 from quorate.controller.reassignment import describe_reassignments
 from quorate.controller.refusals import refusal
 from quorate.controller.requests import DECISIONS
@@ -20,6 +22,7 @@ from quorate.controller.settings import ControllerSettings
 from quorate.controller.tokens import describe_tokens
 from quorate.metadata.versions import KRAFT_VERSION
 from quorate.net.many import answers_for_each
+from quorate.net.no_sasl import NO_SASL
 from quorate.net.routes import Answer, Features, Handler, RequestContext, Route, RouteTable
 from quorate.net.slices import Work, in_slices
 from quorate.node.cluster_state import ClusterState
@@ -73,7 +76,6 @@ _QUORUM_REQUESTS: Final[tuple[type[Request], ...]] = (
 )
 _ACLS: Final[tuple[type[Request], ...]] = (CreateAclsRequest, DeleteAclsRequest)
 _NO_AUTHORIZER: Final = ApiError(ErrorCode.SECURITY_DISABLED, "No Authorizer is configured.")
-_CONTROLLERS: Final = 2  # the endpoint type of DescribeCluster
 
 
 class ControllerRoutes:
@@ -94,10 +96,11 @@ class ControllerRoutes:
         routes = [Route(request, self._ask_quorum) for request in _QUORUM_REQUESTS]
         routes += [Route(request, self._ask_controller) for request in DECISIONS if request not in _ACLS]
         routes += [
+            *NO_SASL,
             *(Route(request, self._alter_acls) for request in _ACLS),
             Route(EnvelopeRequest, self._open_envelope),
             Route(DescribeQuorumRequest, _described_quorum(replica)),
-            Route(DescribeClusterRequest, _read(self._describe_cluster)),
+            Route(DescribeClusterRequest, self._describe_cluster),
             Route(DescribeConfigsRequest, self._describe_configs),
             Route(DescribeAclsRequest, _read(self._describe_acls)),
             Route(
@@ -114,9 +117,9 @@ class ControllerRoutes:
         self.table = RouteTable(counted, self._features)
 
     async def _ask_quorum(
-        self, _context: RequestContext, _header: RequestHeader, request: Request
+        self, _context: RequestContext, header: RequestHeader, request: Request
     ) -> Response:
-        return await self._replica.ask(request)
+        return await self._replica.ask(request, header.request_api_version)
 
     async def _ask_controller(
         self, context: RequestContext, header: RequestHeader, request: Request
@@ -142,7 +145,7 @@ class ControllerRoutes:
         self, context: RequestContext, header: RequestHeader, request: DescribeConfigsRequest
     ) -> Answer | Awaitable[Answer]:
         def result(asked: DescribeConfigsRequest.Resource) -> DescribeConfigsResponse.Result:
-            return describe_resource(self._state.image, self._settings, asked, request)
+            return describe_resource(self._state.image, self._settings, asked, request, loggers.levels)
 
         def work() -> Work[DescribeConfigsResponse]:
             kind = DescribeConfigsResponse.Result, DescribeConfigsResponse, header.request_api_version
@@ -166,26 +169,25 @@ class ControllerRoutes:
         except ApiError as error:
             return DescribeDelegationTokenResponse(error_code=error.code, tokens=[], throttle_time_ms=0)
 
-    def _describe_cluster(self, request: DescribeClusterRequest) -> DescribeClusterResponse:
+    def _describe_cluster(
+        self, _context: RequestContext, header: RequestHeader, request: DescribeClusterRequest
+    ) -> DescribeClusterResponse:
+        refused = refused_endpoint_type(request, header.request_api_version, EndpointType.CONTROLLER)
+        if refused is not None:
+            return refused
         quorum = self._replica.quorum
-        response = DescribeClusterResponse(
+        return DescribeClusterResponse(
             throttle_time_ms=0,
             error_code=ErrorCode.NONE,
-            endpoint_type=_CONTROLLERS,
+            endpoint_type=EndpointType.CONTROLLER,
             cluster_id=self._replica.cluster_id,
             controller_id=quorum.leader_id,
-            brokers=[],
+            brokers=[
+                DescribeClusterResponse.Broker(broker_id=voter.key.id, host=one.host, port=one.port)
+                for voter in quorum.voters.latest
+                for one in voter.endpoints[:1]
+            ],
         )
-        if request.endpoint_type != _CONTROLLERS:
-            response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-            response.error_message = "this is a controller: ask for endpoint type 2"
-            return response
-        response.brokers = [
-            DescribeClusterResponse.Broker(broker_id=voter.key.id, host=one.host, port=one.port)
-            for voter in quorum.voters.latest
-            for one in voter.endpoints[:1]
-        ]
-        return response
 
     def _features(self) -> Features:
         """What ApiVersions says of features: that of the quorum comes from there, the others from the log."""

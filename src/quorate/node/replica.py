@@ -102,7 +102,7 @@ class Replica:
         self._steps.append(step)
         self._wake.set()
 
-    async def ask(self, request: Request) -> Response:
+    async def ask(self, request: Request, version: int) -> Response:
         """The response to a request of a peer, now or when it is due."""
         try:
             ask = wire.from_request(request, self.cluster_id)
@@ -110,7 +110,7 @@ class Replica:
             return wire.refusal(request, error)
         token: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self.step(lambda now: self.quorum.receive(token, ask, now))
-        return wire.to_response(request, await token)
+        return wire.to_response(request, await token, version)
 
     def describe(self, request: DescribeQuorumRequest, version: int) -> DescribeQuorumResponse:
         return describe_quorum(self.quorum, request, version, self.now())

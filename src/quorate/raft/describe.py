@@ -24,7 +24,8 @@ _Replica = _Partition.ReplicaState
 def describe_quorum(
     quorum: Quorum, request: DescribeQuorumRequest, version: int, now: Now
 ) -> DescribeQuorumResponse:
-    """Only the leader knows how far the others are. Before version 2 nobody is told where they are.
+    """Only the leader knows how far the others are. Before version 2 nobody is told where they are. A voter
+    of a static quorum is known by its id alone, so its directory is zero, as with Apache.
 
     There is one partition to ask for. Whoever asks for others as well, or for it twice, is refused, as with
     Apache.
@@ -88,17 +89,15 @@ def _replica(quorum: Quorum, role: Leader, key: ReplicaKey, now: Now) -> _Replic
     if key.id == quorum.me.id:
         return _Replica(
             replica_id=key.id,
-            replica_directory_id=quorum.me.directory,
+            replica_directory_id=key.directory,
             log_end_offset=quorum.log.end_offset,
             last_fetch_timestamp=now.wall_ms,
             last_caught_up_timestamp=now.wall_ms,
         )
     progress = progress_of(role.replicas, quorum.voters.latest, key)
-    # A static voter is known by its id alone; where its log is, it says when it fetches.
-    seen = next((one for one in role.replicas if one.id == key.id and role.replicas[one] is progress), key)
     return _Replica(
         replica_id=key.id,
-        replica_directory_id=seen.directory,
+        replica_directory_id=key.directory,
         log_end_offset=progress.offset,
         last_fetch_timestamp=progress.last_fetch_wall_ms,
         last_caught_up_timestamp=progress.caught_up_wall_ms,

@@ -50,6 +50,14 @@ METADATA_TOPIC: Final = "__cluster_metadata"
 METADATA_TOPIC_ID: Final = Uuid(bytes(15) + b"\1")
 _KRAFT_VERSION: Final = "kraft.version"
 _FETCH_WITH_REPLICA_STATE: Final = 15
+# The first version of a response that says where the leader is.
+_WHEREABOUTS_SINCE: Final[dict[type[Response], int]] = {
+    VoteResponse: 1,
+    BeginQuorumEpochResponse: 1,
+    EndQuorumEpochResponse: 1,
+    FetchResponse: 16,
+    FetchSnapshotResponse: 1,
+}
 
 
 # What we ask
@@ -271,6 +279,9 @@ def _only_partition(message: Any) -> Any:
 
 
 def _is_metadata(topic: Any) -> bool:
+    """By its name or its id. A fetch before version 13 has no id, and is refused, as by Apache."""
+    if isinstance(topic, FetchRequest.Topic):
+        return topic.topic_id == METADATA_TOPIC_ID
     names = [getattr(topic, name, None) for name in ("topic_name", "topic", "name")]
     return METADATA_TOPIC in names or getattr(topic, "topic_id", None) == METADATA_TOPIC_ID
 
@@ -282,8 +293,15 @@ def _endpoints(listeners: Sequence[Any]) -> tuple[Endpoint, ...]:
 # What we answer
 
 
-def to_response(request: Request, answer: Answer) -> Response:
-    """The response that says it."""
+def to_response(request: Request, answer: Answer, version: int) -> Response:
+    """The response that says it, as far as a version can."""
+    response = _to_newest_response(request, answer)
+    if version < _WHEREABOUTS_SINCE.get(type(response), 0):
+        response.node_endpoints = []  # type: ignore[attr-defined]
+    return response
+
+
+def _to_newest_response(request: Request, answer: Answer) -> Response:
     if isinstance(answer, VoteAnswer):
         return _vote_response(answer)
     if isinstance(answer, FetchAnswer):
@@ -325,7 +343,7 @@ def refusal(request: Request, error: ApiError) -> Response:
         return FetchResponse(error_code=code, responses=[])
     if isinstance(request, FetchSnapshotRequest):
         return FetchSnapshotResponse(throttle_time_ms=0, error_code=code, topics=[])
-    return to_response(request, Answer(code, message=error.message))
+    return _to_newest_response(request, Answer(code, message=error.message))
 
 
 def _vote_response(answer: VoteAnswer) -> VoteResponse:

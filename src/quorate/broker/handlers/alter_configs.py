@@ -10,7 +10,7 @@ changed is told once this broker goes by it: whoever asks for it next is told wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from quorate.broker import loggers
@@ -24,6 +24,7 @@ from quorate.broker.serving import Broker, ResourceKind
 from quorate.broker.serving import Operation as Right
 from quorate.controller.config_descriptions import BROKER_LOGGER
 from quorate.controller.config_of_brokers import Change, broker_key
+from quorate.controller.config_unused import UNUSED_CONFIGS
 from quorate.controller.config_validation import validate_broker_configs
 from quorate.controller.configs import Operation
 from quorate.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC
@@ -43,6 +44,8 @@ _Request = AlterConfigsRequest | IncrementalAlterConfigsRequest
 _Answer = AlterConfigsResponse.ResourceResponse | IncrementalAlterConfigsResponse.AlterConfigsResourceResponse
 
 SHOWN_MS_MAX: Final = 2_000  # for what somebody else may have changed once more
+_CLEANER: Final = ("log.cleaner.dedupe.buffer.size", "log.cleaner.threads")
+_CLEANER_BYTES_MIN: Final = 1 << 20  # for each thread
 _KNOWN: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
 
@@ -106,12 +109,13 @@ class AlteringConfigs:
         if kind == BROKER:
             put = {one.name: one.value or "" for one in resource.configs if _operation(one) is Operation.SET}
             altered = [one.name for one in resource.configs if _operation(one) is not Operation.DELETE]
-            _check_dynamic(altered, is_for_one=bool(name))
+            _check_dynamic(altered, self._broker.configs.file, is_for_one=bool(name))
             try:
                 validate_broker_configs(put)
             except ApiError as error:
                 raise _refused(error.message) from None
             self._check_cordoned(resource)
+            self._check_cleaner(put)
 
     def _check_cordoned(self, resource: _Resource) -> None:
         """Only we know which directories there are. What is taken away from the list need not be one."""
@@ -126,10 +130,20 @@ class AlteringConfigs:
             if objection is not None:
                 raise _refused(objection)
 
+    def _check_cleaner(self, put: Mapping[str, str]) -> None:
+        """Threads of the cleaner share the memory for keys; as with Apache, a MiB for each is not enough."""
+        if put.keys().isdisjoint(_CLEANER):
+            return
+        size_bytes, threads = (int(put[key]) if key in put else self._broker.configs[key] for key in _CLEANER)
+        if size_bytes <= threads * _CLEANER_BYTES_MIN:
+            raise _refused(f"{_CLEANER[0]} must be at least 1MB per cleaner thread.")
+
     def _check_is_us(self, name: str) -> None:
-        me = self._broker.settings.broker_id
-        if name != str(me):
-            raise _refused(f"this is broker {me}: what is set for broker {name!r} must be asked of that one")
+        me = str(self._broker.settings.broker_id)
+        if not name.isascii() or not name.isdecimal():
+            raise _refused(f"Node id must be an integer, but it is: {name}")
+        if name != me:
+            raise _refused(f"Unexpected broker id, expected {me}, but received {name}")
 
     def _set_levels(self, context: RequestContext, resource: _Resource, *, is_for_real: bool) -> None:
         if not self._broker.authorize(context, Right.ALTER_CONFIGS, ResourceKind.CLUSTER, CLUSTER_NAME):
@@ -154,20 +168,22 @@ def _check_keys(resource: _Resource) -> None:
         raise _refused(f"{', '.join(null)}: allowed is a value, not null")
 
 
-def _check_dynamic(names: Sequence[str], *, is_for_one: bool) -> None:
-    """What we do not know may be a plugin's, which can be anything."""
-    known = {name: key for name in names if (key := broker_key(name)) is not None}
-    fixed = [name for name, key in known.items() if not key.is_dynamic]
+def _check_dynamic(names: Sequence[str], file: Mapping[str, str], *, is_for_one: bool) -> None:
+    """What is no key of Kafka's may be a plugin's, which can be anything."""
+    known = {name: key for name in names if (key := broker_key(name, file)) is not None}
+    fixed = sorted(
+        name for name in names if name in UNUSED_CONFIGS or (name in known and not known[name].is_dynamic)
+    )
     if fixed:
         raise _refused(
-            f"Cannot update these configs dynamically: {', '.join(fixed)}."
+            f"Cannot update these configs dynamically: [{', '.join(fixed)}]."
             f" Set them in the file of the broker, and restart it"
         )
     single = [name for name, key in known.items() if key.change is Change.BROKER]
     if single and not is_for_one:
         raise _refused(
             f"Cannot update these configs at default cluster level, broker id must be specified:"
-            f" {', '.join(single)}"
+            f" [{', '.join(single)}]"
         )
 
 

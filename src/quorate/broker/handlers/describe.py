@@ -1,35 +1,23 @@
 """What is set, and where it comes from: configurations, quotas, credentials.
 
-Everything is answered from this broker's image of the cluster. The file of a node is known to that node only,
-so configurations of a broker are asked of the broker itself.
+Everything is answered from this broker's image of the cluster, and from its own file: that of another node is
+known to that node only, so configurations of a broker are asked of the broker itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Awaitable
+from typing import Final
 
 from quorate.broker import loggers
-from quorate.broker.dynamic_config import Given
 from quorate.broker.handlers.metadata import CLUSTER_NAME
 from quorate.broker.listeners import Reachable
 from quorate.broker.serving import Broker, Operation, ResourceKind
-from quorate.controller import config_documentation
 from quorate.controller.client_quotas import describe_client_quotas
-from quorate.controller.config_definitions import INTERNAL
-from quorate.controller.config_descriptions import (
-    BROKER_LOGGER,
-    DEFAULT,
-    DYNAMIC_DEFAULT_BROKER,
-    broker_id_of,
-    describe_resource,
-    what_is_asked,
-)
-from quorate.controller.config_of_brokers import BROKER_KEYS, broker_key
-from quorate.controller.config_types import ConfigType
+from quorate.controller.config_descriptions import BROKER_LOGGER, describe_resource, what_is_asked
 from quorate.controller.scram import describe_user_scram_credentials
 from quorate.controller.settings import ControllerSettings
-from quorate.metadata.image import BROKER, CLIENT_METRICS, CLUSTER_DEFAULT, GROUP, TOPIC, ClusterImage
+from quorate.metadata.image import BROKER, CLIENT_METRICS, GROUP, TOPIC, ClusterImage
 from quorate.net.many import answers_for_each
 from quorate.net.routes import Answer, RequestContext, Route
 from quorate.net.slices import Work, in_slices
@@ -46,16 +34,14 @@ from quorate.protocol.api.security import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-from quorate.protocol.errors import ApiError, ErrorCode
+from quorate.protocol.errors import ErrorCode
 
 __all__ = ["Describing"]
 
-_DYNAMIC_LOGGER: Final = 6  # where a value comes from
 _LISTED: Final = (TOPIC, BROKER, BROKER_LOGGER, CLIENT_METRICS, GROUP)
 
-_Result = DescribeConfigsResponse.Result
-_Described = DescribeConfigsResponse.Result.ResourceResult
 _Asked = DescribeConfigsRequest.Resource
+_Result = DescribeConfigsResponse.Result
 
 _FORBIDDEN: Final = {
     ResourceKind.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
@@ -70,7 +56,7 @@ class Describing:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         settings = broker.settings
-        self._of_topics = ControllerSettings(
+        self._settings = ControllerSettings(
             node_id=settings.broker_id,
             cluster_id=settings.cluster_id,
             topic_defaults=settings.topic_defaults,
@@ -107,33 +93,7 @@ class Describing:
         name = CLUSTER_NAME if kind == ResourceKind.CLUSTER else asked.resource_name
         if not self._broker.authorize(context, Operation.DESCRIBE_CONFIGS, kind, name):
             return _failed(asked, _FORBIDDEN[kind], "this takes DESCRIBE_CONFIGS")
-        try:
-            if asked.resource_type == BROKER:
-                return _described(asked, self._of_broker(asked.resource_name), request)
-            if asked.resource_type == BROKER_LOGGER:
-                self._check_is_us(asked.resource_name)
-                return _logger_levels(asked)
-        except ApiError as error:
-            return _failed(asked, error.code, error.message)
-        return describe_resource(self._broker.image, self._of_topics, asked, request)
-
-    def _of_broker(self, name: str) -> dict[str, list[Given]]:
-        """What is given for each key, what counts first."""
-        configs = self._broker.configs
-        if not name:
-            of_all = self._broker.image.configs.get(CLUSTER_DEFAULT, {})
-            return {key: [Given(key, text, DYNAMIC_DEFAULT_BROKER)] for key, text in sorted(of_all.items())}
-        self._check_is_us(name)
-        own = self._broker.image.configs.get((BROKER, name), {})
-        of_all = self._broker.image.configs.get(CLUSTER_DEFAULT, {})
-        keys = {*BROKER_KEYS} - INTERNAL | {*configs.file, *own, *of_all}
-        return {key: configs.given(key) for key in sorted(keys)}
-
-    def _check_is_us(self, name: str) -> None:
-        me = self._broker.settings.broker_id
-        if not name or broker_id_of(name) != me:
-            reason = f"this is broker {me}: what is set for broker {name!r} must be asked of that one"
-            raise ApiError(ErrorCode.INVALID_REQUEST, reason)
+        return describe_resource(self._broker.image, self._settings, asked, request, loggers.levels)
 
     def list_config_resources(
         self, context: RequestContext, header: RequestHeader, request: ListConfigResourcesRequest
@@ -181,66 +141,6 @@ class Describing:
 
     def _may(self, context: RequestContext, operation: int) -> bool:
         return self._broker.authorize(context, operation, ResourceKind.CLUSTER, CLUSTER_NAME)
-
-
-def _described(
-    asked: _Asked, found: Mapping[str, Sequence[Given]], request: DescribeConfigsRequest
-) -> _Result:
-    """A broker's configurations. What we do not know may well be secret, and is not shown."""
-    wanted = frozenset(asked.configuration_keys or ())
-    configs = []
-    for key, given in found.items():
-        if wanted and key not in wanted:
-            continue
-        known = broker_key(key)
-        is_sensitive = known is None or known.definition.is_sensitive
-        own = next((one.text for one in given if one.key == key), None)
-        synonyms = [
-            _Described.Synonym(name=one.key, value=None if is_sensitive else one.text, source=one.source)
-            for one in given
-        ]
-        configs.append(
-            _Described(
-                name=key,
-                value=None if is_sensitive else own,
-                read_only=known is None or not known.is_dynamic,
-                config_source=given[0].source if given else DEFAULT,
-                is_sensitive=is_sensitive,
-                synonyms=synonyms if request.include_synonyms else [],
-                config_type=ConfigType.UNKNOWN if known is None else known.definition.type,
-                documentation=config_documentation.of_broker(key) if request.include_documentation else None,
-            )
-        )
-    return _answer(asked, configs)
-
-
-def _logger_levels(asked: _Asked) -> _Result:
-    """Loggers of this process and their levels, as set or as inherited."""
-    wanted = frozenset(asked.configuration_keys or ())
-    configs: list[Any] = [
-        _Described(
-            name=name,
-            value=level,
-            read_only=False,
-            config_source=_DYNAMIC_LOGGER,
-            is_sensitive=False,
-            config_type=ConfigType.UNKNOWN,
-            documentation=None,
-        )
-        for name, level in loggers.levels().items()
-        if not wanted or name in wanted
-    ]
-    return _answer(asked, configs)
-
-
-def _answer(asked: _Asked, configs: list[_Described]) -> _Result:
-    return _Result(
-        error_code=ErrorCode.NONE,
-        error_message=None,
-        resource_type=asked.resource_type,
-        resource_name=asked.resource_name,
-        configs=configs,
-    )
 
 
 def _failed(asked: _Asked, code: ErrorCode, message: str) -> _Result:

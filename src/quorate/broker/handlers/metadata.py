@@ -15,6 +15,7 @@ from quorate.broker.handlers.partition_rows import Described, Part, described_pa
 from quorate.broker.handlers.topic_creation import INTERNAL_TOPICS, TopicCreation
 from quorate.broker.listeners import Reachable
 from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.controller.endpoint_types import EndpointType, refused_endpoint_type
 from quorate.controller.topic_names import check_name
 from quorate.metadata.topics import Topic
 from quorate.net.many import FEW
@@ -40,7 +41,6 @@ _TOPIC_BYTES: Final = 16  # of an answer: what is said at least of a topic that 
 _NOT_ASKED: Final = -0x80000000
 _NO_CONTROLLER: Final = -1
 _BY_ID_SINCE: Final = 12
-_BROKERS, _CONTROLLERS = 1, 2  # the endpoint types of DescribeCluster
 
 # What can be done to a resource, as bits are set for it.
 _OPERATIONS: Final = {
@@ -359,22 +359,18 @@ class Metadata:
     # DescribeCluster
 
     def describe_cluster(
-        self, context: RequestContext, _header: RequestHeader, request: DescribeClusterRequest
+        self, context: RequestContext, header: RequestHeader, request: DescribeClusterRequest
     ) -> DescribeClusterResponse:
+        refused = refused_endpoint_type(request, header.request_api_version, EndpointType.BROKER)
+        if refused is not None:
+            return refused
         response = DescribeClusterResponse(
             throttle_time_ms=0,
             error_code=ErrorCode.NONE,
-            endpoint_type=_BROKERS,
+            endpoint_type=EndpointType.BROKER,
             cluster_id=self._broker.settings.cluster_id,
             brokers=[],
         )
-        if request.endpoint_type != _BROKERS:
-            response.error_code = ErrorCode.UNSUPPORTED_ENDPOINT_TYPE
-            response.error_message = f"there is no endpoint type {request.endpoint_type}"
-            if request.endpoint_type == _CONTROLLERS:
-                response.error_code = ErrorCode.MISMATCHED_ENDPOINT_TYPE
-                response.error_message = "this is a broker: ask for endpoint type 1"
-            return response
         image = self._broker.image
         reachable = Reachable(image, context.listener)
         shown = list(reachable.endpoints) if request.include_fenced_brokers else reachable.alive
