@@ -177,7 +177,9 @@ class Librdkafka:
             if error.args[0].code() == KafkaError._NO_OFFSET:  # nothing is new
                 return {}
             raise
-        return {(one.topic, one.partition): one.offset for one in found or () if one.error is None}
+        # One of which nothing is new has no offset, which is a negative number.
+        told = [one for one in found or () if one.error is None and one.offset >= 0]
+        return {(one.topic, one.partition): one.offset for one in told}
 
     def close(self) -> None:
         self._consumer.close()
