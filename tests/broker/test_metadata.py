@@ -19,7 +19,7 @@ from quorate.broker.handlers.topic_creation import NAMES_MAX, TopicCreation
 from quorate.broker.serving import Broker, Operation, ResourceKind
 from quorate.broker.settings import BrokerSettings
 from quorate.metadata.partitions import LOST, UNASSIGNED, Partition
-from quorate.metadata.records import PartitionRecord, TopicRecord
+from quorate.metadata.records import PartitionRecord, RemoveTopicRecord, TopicRecord
 from quorate.net.routes import RequestContext
 from quorate.protocol.api.admin import DescribeClusterRequest
 from quorate.protocol.api.connection import RequestHeader
@@ -787,3 +787,59 @@ def test_controllers_are_asked_for_controllers(asked, endpoint_type, code):
     request = DescribeClusterRequest(include_cluster_authorized_operations=False, endpoint_type=endpoint_type)
     response = asked.ask(request, 1)
     assert (response.error_code, response.brokers) == (code, [])
+
+
+# What changes while an answer is made
+
+
+MANY = [f"topic-{number}" for number in range(1, 601)]  # more than one slice
+
+
+@pytest.fixture
+def many():
+    cluster = Cluster()
+    register(cluster, 1, [("PLAINTEXT", "one", 9092)])
+    for number, name in enumerate(MANY, 1):
+        cluster.create(number, [[1]], name=name)
+    return cluster
+
+
+def answered_while_one_goes(cluster, request, version):
+    """The answer to a request in the midst of which the first topic is deleted, and another gets its slot."""
+
+    async def scenario():
+        asked = Asked(cluster, auto_create_topics_enable=False)
+        waiting = asyncio.ensure_future(asked.wait_for(request, version))
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        cluster.apply(RemoveTopicRecord(topic_id=topic_id(1)))
+        cluster.create(9999, [[1], [1], [1]], name="another")
+        return asked.heard(request, version, await waiting)
+
+    return asyncio.run(scenario())
+
+
+def test_a_topic_that_is_deleted_while_metadata_is_put_together_does_not_look_like_another(many):
+    by_name = MetadataRequest(topics=[topic_request(name) for name in MANY])
+    answer = answered_while_one_goes(many, by_name, 13)
+    assert {one.name for one in answer.topics} == set(MANY)
+    assert errors(answer)["topic-1"] == "UNKNOWN_TOPIC_OR_PARTITION"
+    assert {len(one.partitions) for one in answer.topics if not one.error_code} == {1}
+
+
+def test_one_that_was_asked_for_by_its_id_is_unknown_by_its_id(many):
+    by_id = MetadataRequest(topics=[topic_request(topic=topic_id(one)) for one in range(1, 601)])
+    answer = answered_while_one_goes(many, by_id, 13)
+    (gone,) = (one for one in answer.topics if one.error_code)
+    assert (gone.error_code, gone.name, gone.topic_id) == (ErrorCode.UNKNOWN_TOPIC_ID, None, topic_id(1))
+
+
+@pytest.mark.parametrize("names", [MANY, []], ids=["named", "all"])
+def test_nor_on_a_page_of_partitions(many, names):
+    page = DescribeTopicPartitionsRequest(
+        topics=[DescribeTopicPartitionsRequest.TopicRequest(name=one) for one in names],
+        response_partition_limit=2000,
+    )
+    answer = answered_while_one_goes(many, page, 0)
+    assert {one.name for one in answer.topics if not one.error_code} == set(MANY[1:])
+    assert [one.name for one in answer.topics if one.error_code] == names[:1]

@@ -121,7 +121,15 @@ class Metadata:
                 # The cluster is described as it is then.
                 found, others = yield from self._asked(context, version, request, request.topics)
         reachable = Reachable(self._broker.image, context.listener)
+        found, gone = self._still_there(found)
         topics = self._described(context, request, reachable, found, version)
+        by_id = {one.topic_id for one in request.topics or ()} if gone else set()
+        topics += [
+            _failed(ErrorCode.UNKNOWN_TOPIC_ID, None, one.id)
+            if one.id in by_id
+            else _failed(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, one.name)
+            for one in gone
+        ]
         if isinstance(others, EncodedItems):
             for one in topics:
                 others.add(one)
@@ -137,6 +145,13 @@ class Metadata:
                 context, request.include_cluster_authorized_operations
             ),
         )
+
+    def _still_there(self, topics: Sequence[Topic]) -> tuple[list[Topic], list[Topic]]:
+        """Those of some topics that there still are, and the others. Where they were looked for in several
+        slices, one can have been deleted since, and its place in the image can be another's by now."""
+        by_id = self._broker.image.topics.by_id
+        there = [by_id[one.id] for one in topics if one.id in by_id]
+        return there, [one for one in topics if one.id not in by_id]
 
     def _all(self, context: RequestContext) -> list[Topic]:
         partitions = self._broker.image.partitions
@@ -324,9 +339,7 @@ class Metadata:
             topic = image.topics.by_name.get(name)
             if topic is None:
                 if not is_all:
-                    absent = _described_topic(_absence(name), name)
-                    absent.topic_authorized_operations = self._operations(context, name)
-                    said.append(absent)
+                    said.append(self._absent_page(context, name))
                 continue
             first = start[1] if name == start[0] else 0
             count = image.partitions.count_of(topic.slot)
@@ -339,12 +352,23 @@ class Metadata:
                 )
                 break
             left -= part.end - part.first
+        _, gone = self._still_there([one.topic for one in parts])
+        parts = [one for one in parts if one.topic not in gone]
         described = iter(described_page(image, Reachable(image, context.listener), parts))
-        topics = [
-            self._topic_page(context, one.topic, next(described)) if isinstance(one, Part) else one
-            for one in said
-        ]
+        topics = []
+        for one in said:
+            if not isinstance(one, Part):
+                topics.append(one)
+            elif one.topic not in gone:
+                topics.append(self._topic_page(context, one.topic, next(described)))
+            elif not is_all:
+                topics.append(self._absent_page(context, one.topic.name))
         return topics, next_cursor
+
+    def _absent_page(self, context: RequestContext, name: str) -> _TopicPage:
+        absent = _described_topic(_absence(name), name)
+        absent.topic_authorized_operations = self._operations(context, name)
+        return absent
 
     def _topic_page(self, context: RequestContext, topic: Topic, partitions: Described) -> _TopicPage:
         return _TopicPage(
