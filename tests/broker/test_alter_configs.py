@@ -319,6 +319,8 @@ def test_values_of_a_broker_are_judged_here(altered, kind, key, value, code):
         ({"log.cleaner.dedupe.buffer.size": "1048576"}, REFUSED),
         ({"log.cleaner.dedupe.buffer.size": "2097153", "log.cleaner.threads": "2"}, 0),
         ({"log.cleaner.dedupe.buffer.size": "2097152", "log.cleaner.threads": "2"}, REFUSED),
+        ({"log.cleaner.threads": "${file:/a:b}"}, 0),  # which may be anything
+        ({"log.cleaner.dedupe.buffer.size": "1048576", "log.cleaner.threads": "${file:/a:b}"}, REFUSED),
     ],
 )
 def test_every_thread_of_the_cleaner_has_more_than_a_mebibyte_for_keys(altered, kind, put, code):

@@ -3,8 +3,9 @@
 The file of a broker, its loggers, and what it can change while it runs are known to itself alone. So what is
 set for a broker is asked of that broker, which says no to what it would not do; levels of loggers it changes
 itself. Everything else, and what it has nothing against, is passed on to the active controller. One resource
-that is refused does not keep the others from being changed. What was
-changed is told once this broker goes by it: whoever asks for it next is told what was set.
+that is refused does not keep the others from being changed.
+
+A change is answered once this broker goes by it: whoever asks for it next is told what was set.
 """
 
 from __future__ import annotations
@@ -134,9 +135,17 @@ class AlteringConfigs:
         """Threads of the cleaner share the memory for keys; as with Apache, a MiB for each is not enough."""
         if put.keys().isdisjoint(_CLEANER):
             return
-        size_bytes, threads = (int(put[key]) if key in put else self._broker.configs[key] for key in _CLEANER)
+        size_bytes, threads = (self._worth(key, put) for key in _CLEANER)
         if size_bytes <= threads * _CLEANER_BYTES_MIN:
             raise _refused(f"{_CLEANER[0]} must be at least 1MB per cleaner thread.")
+
+    def _worth(self, key: str, put: Mapping[str, str]) -> int:
+        """What a number will be. One that is put, and stands elsewhere (`${file:...}`), is not known here."""
+        try:
+            return int(put[key])
+        except (KeyError, ValueError):
+            number: int = self._broker.configs[key]
+            return number
 
     def _check_is_us(self, name: str) -> None:
         me = str(self._broker.settings.broker_id)
