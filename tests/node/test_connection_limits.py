@@ -116,12 +116,18 @@ async def test_hosts_that_have_a_name_are_looked_up() -> None:
     assert settings.guard.admitted.limits.of_address["127.0.0.1"] == 6
 
 
-def test_a_host_that_nobody_knows_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("host", ["no..host", "a" * 64])
+def test_a_host_that_nobody_knows_is_told_of_and_the_others_are_looked_up(
+    host: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What can be no name at all: no server of names has to be asked for that."""
+
     async def scenario() -> None:
-        settings = Settings({OVERRIDES: "no-such-host.invalid:3,10.0.0.7:4"})
-        while "no-such-host.invalid is not known" not in caplog.text:
+        settings = Settings({OVERRIDES: f"{host}:3,10.0.0.7:4,localhost:5"})
+        while "127.0.0.1" not in settings.guard.admitted.limits.of_address:
             await asyncio.sleep(0.001)
-        assert settings.guard.admitted.limits.of_address == {"10.0.0.7": 4}
+        assert f"{host} is not known" in caplog.text
+        assert settings.guard.admitted.limits.of_address["10.0.0.7"] == 4
         await settings.guard.close()
 
     asyncio.run(asyncio.wait_for(scenario(), 60))

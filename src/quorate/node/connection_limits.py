@@ -121,7 +121,7 @@ class ConnectionGuard:
         for host in hosts:
             try:
                 found: Sequence[Any] = await loop.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-            except OSError as error:
+            except (OSError, UnicodeError) as error:  # the latter if it cannot be a name at all
                 self._logger.warning("%s: host %s is not known: %s", _OF_ADDRESS, host, error)
                 found = []
             self._addresses[host] = [one[4][0] for one in found]
