@@ -59,6 +59,14 @@ def run_quorate(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
+def has_ended(pid: int) -> bool:
+    """Whether a process has ended that need not be our child; one whose parent has not been told yet, too."""
+    try:
+        return ") Z " in Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):  # the latter if it goes while it is read
+        return True
+
+
 class Processes:
     """Nodes by their ids: their files, and the processes that run them."""
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from node.processes import has_ended
 from quorate.testing import Cluster, ClusterError
 from quorate.testing.control import Control, launch, read_state, wait_until
 from quorate.testing.profiles import DEVELOPMENT
@@ -170,8 +171,7 @@ def test_nodes_end_in_order_when_whoever_started_them_is_gone(tmp_path: Path):
     launched.process.kill()
     launched.process.wait()
     for one in nodes:
-        path = Path(f"/proc/{one['pid']}/stat")
-        wait_until(lambda path=path: not path.exists() or ") Z " in path.read_text(), TIMEOUT_S)
+        wait_until(lambda pid=one["pid"]: has_ended(pid), TIMEOUT_S)
         with socket.socket() as connection:
             assert connection.connect_ex((one["host"], one["port"])) == errno.ECONNREFUSED
         assert (Path(one["data"]) / ".kafka_cleanshutdown").exists() or "controller" in one["roles"]

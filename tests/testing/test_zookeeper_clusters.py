@@ -11,7 +11,7 @@ import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from node.processes import quorate, run_quorate
+from node.processes import has_ended, quorate, run_quorate
 from node.zookeeper_processes import check_java
 from quorate.testing import Cluster, ClusterError
 from quorate.testing.control import launch, wait_until
@@ -166,8 +166,7 @@ def test_its_servers_end_too_when_whoever_started_them_is_gone(tmp_path: Path):
     launched.process.kill()
     launched.process.wait()
     for one in (*state["nodes"], *state["zookeeper"]["servers"]):
-        path = Path(f"/proc/{one['pid']}/stat")
-        wait_until(lambda path=path: not path.exists() or ") Z " in path.read_text(), DEADLINE_S)
+        wait_until(lambda pid=one["pid"]: has_ended(pid), DEADLINE_S)
     assert all((Path(one["data"]) / ".kafka_cleanshutdown").exists() for one in state["nodes"])
     assert launched.process.stdin is not None
     launched.process.stdin.close()
