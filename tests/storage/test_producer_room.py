@@ -23,11 +23,11 @@ from stored_batches import FILES
 
 from quorate.lab.world import SECOND, World
 from quorate.node.host import Host
-from quorate.protocol.batch import BatchHeader, read_header, stamp
+from quorate.protocol.batch import HEADER_BYTES, BatchHeader, read_header, stamp
 from quorate.protocol.errors import ApiError, ErrorCode
 from quorate.storage import partition_producers
 from quorate.storage.limits import LogConfig
-from quorate.storage.partition_log import PartitionLog
+from quorate.storage.partition_log import DamagedBatchError, PartitionLog
 from quorate.storage.producer_room import ProducerRoom
 from quorate.storage.producer_snapshots import (
     encode_entries,
@@ -177,6 +177,27 @@ def test_logs_that_are_closed_or_cleared_count_no_more(tmp_path: Path) -> None:
         again.abandon()
         assert len(room) == 0
         second.abandon()
+
+    asyncio.run(scenario())
+
+
+def test_a_log_that_cannot_be_opened_leaves_no_producers_behind(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        room = ProducerRoom()
+        log = await opened(tmp_path, room)
+        for producer_id in range(5):
+            produce(log, a_produced(producer_id, 0, is_transactional=producer_id == 4))
+        await log.close()
+        log = await opened(tmp_path, room)
+        log.append_control(a_marker(4, is_abort=False), 0, 0)
+        await log.close()
+        Path(snapshot_path(str(tmp_path), 6)).unlink()  # so that the end of the transaction has to be read
+        (path,) = tmp_path.glob("*.log")
+        record_bytes = len(a_marker(4, is_abort=False)) - HEADER_BYTES
+        path.write_bytes(path.read_bytes()[:-record_bytes] + b"\xff" * record_bytes)
+        with pytest.raises(DamagedBatchError):
+            await opened(tmp_path, room)
+        assert len(room) == 0
 
     asyncio.run(scenario())
 

@@ -91,6 +91,7 @@ class PartitionLog:
                 await producers.load()
         except StorageError:
             log.abandon()
+            producers.close()
             raise
         log.companion = producers
         return cls(log, producers)

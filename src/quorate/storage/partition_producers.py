@@ -185,6 +185,14 @@ class PartitionProducers:
         """What is known at the end of the log, and which transactions were aborted after the snapshot, which
         is one of an offset up to `before`."""
         states, offset = self._newest_snapshot(before)
+        try:
+            return states, await self._read_from(offset, states)
+        except BaseException:
+            states.leave()
+            raise
+
+    async def _read_from(self, offset: int, states: ProducerStates) -> list[AbortedTransaction]:
+        """Takes into account what the log has from there on. Which transactions were aborted in it."""
         found: list[AbortedTransaction] = []
         count = 0
         for segment in self._log.segments_from(offset):
@@ -196,7 +204,7 @@ class PartitionProducers:
                     aborted = _take(states, segment, position, header)
                     if aborted is not None:
                         found.append(aborted)
-        return states, found
+        return found
 
     def _newest_snapshot(self, before: int) -> tuple[ProducerStates, int]:
         """The newest one that is not damaged, and its offset; without one, the beginning of the log."""
