@@ -37,6 +37,7 @@ class Handler:
         self.budget = budget
         self.answer_bytes = answer_bytes
         self.held: list[int] = []
+        self.times_asked = 0
         self.may_answer = asyncio.Event()
 
     def at_once(self, context: RequestContext, _header: Any, _request: Any) -> DescribeGroupsResponse:
@@ -48,6 +49,12 @@ class Handler:
         answer = self.at_once(context, header, request)
         await self.may_answer.wait()
         return answer
+
+    async def in_parts(self, context: RequestContext, header: Any, request: Any) -> DescribeGroupsResponse:
+        """Finds out how large its answer is when it has begun."""
+        self.times_asked += 1
+        await asyncio.sleep(0)
+        return self.at_once(context, header, request)
 
 
 def flood(budget: Budget, handler: Callable[..., Any], **limits: int) -> Flood:
@@ -136,3 +143,21 @@ async def test_a_large_answer_waits_for_room_too():
             assert await answer_id(one) == 1
             assert await answer_id(other) == 2
             assert handler.held[0] >= 2 * MIB
+
+
+async def test_who_waits_for_room_is_not_tried_again_before_there_is_some():
+    budget = Budget(4 * MIB, MIB)
+    waiting, handler = Handler(budget, MIB), Handler(budget, MIB)
+    async with flood(budget, waiting.later) as holding, flood(budget, handler.in_parts) as server:
+        (one,), (other,) = await holding.peers(1), await server.peers(1)
+        one.say(describe(1, count=1))
+        await wait_until(lambda: waiting.held)
+        other.say(describe(2, count=1) + describe(3, count=1))
+        await wait_until(lambda: budget.waiting == 1)
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert handler.times_asked == 1
+        waiting.may_answer.set()
+        assert await answer_id(one) == 1
+        assert [await answer_id(other) for _ in range(2)] == [2, 3]
+        assert handler.times_asked == 3

@@ -400,6 +400,7 @@ class Conversation(asyncio.BufferedProtocol):
             and self._is_writable
             and self._unmute is None
             and not self._is_closing
+            and not self._claims.wanted_bytes  # or the next one was put back, until `go_on`
         ):
             if served >= limits.requests_per_turn_max:
                 self._serve_soon()
