@@ -161,3 +161,18 @@ async def test_who_waits_for_room_is_not_tried_again_before_there_is_some():
         assert await answer_id(one) == 1
         assert [await answer_id(other) for _ in range(2)] == [2, 3]
         assert handler.times_asked == 3
+
+
+async def test_who_has_all_the_room_there_is_does_not_wait_for_more():
+    """The request behind it is held, too: together they are more than may be."""
+    budget = Budget(4 * MIB, MIB)
+    waiting, handler = Handler(budget, MIB), Handler(budget, MIB)
+    async with flood(budget, waiting.later) as holding, flood(budget, handler.at_once) as server:
+        (one,), (other,) = await holding.peers(1), await server.peers(1)
+        one.say(describe(1, count=1))
+        await wait_until(lambda: waiting.held)
+        other.say(describe(2, count=1) + describe(3, count=1))
+        await wait_until(lambda: budget.waiting == 1)
+        waiting.may_answer.set()
+        assert await answer_id(one) == 1
+        assert [await answer_id(other) for _ in range(2)] == [2, 3]

@@ -441,9 +441,10 @@ class Conversation(asyncio.BufferedProtocol):
             self._account()
 
     def _must_wait(self) -> bool:
-        """More is held than may be. A large request is served even so, because that gives it back."""
+        """More is held than may be. A large request is served even so, because that gives it back; and so is
+        one that room was set aside for."""
         _, begin, end = self._in.waiting[0]
-        if end - begin > SLACK_BYTES:
+        if end - begin > SLACK_BYTES or self._claims.held_bytes:
             return False
         if not self._is_starved:
             self._starve()
