@@ -399,6 +399,7 @@ class Conversation(asyncio.BufferedProtocol):
             and self._running is None
             and self._is_writable
             and self._unmute is None
+            and not self._claims.wanted_bytes
             and not self._is_closing
             and not self._claims.wanted_bytes  # or the next one was put back, until `go_on`
         ):
@@ -522,9 +523,7 @@ class Conversation(asyncio.BufferedProtocol):
         except Exception as error:
             self._fail(header, error)
             return 1
-        self._take(header, answer, response_cls, end - begin)
-        if self._running is not None:
-            self._running_frame = frame
+        self._take(header, answer, response_cls, end - begin, frame)
         if (route_id in routes.shortcuts or route_id in routes.again) and self._unmute is None:
             self._remembered.learn(routes, route_id, self._context, header, request, answer, frame)
         return 1
@@ -550,9 +549,14 @@ class Conversation(asyncio.BufferedProtocol):
             self._starve()
 
     def _take(
-        self, header: RequestHeader, answer: Any, response_cls: type[Response], size_bytes: int
+        self,
+        header: RequestHeader,
+        answer: Any,
+        response_cls: type[Response],
+        size_bytes: int,
+        frame: Frame | None = None,
     ) -> None:
-        """What a handler has said to a request of that size."""
+        """What a handler has said to a request of that size; `frame` is where it is, if that stays there."""
         try:
             if answer.__class__ is response_cls:
                 self._answer(header, answer)
@@ -567,11 +571,14 @@ class Conversation(asyncio.BufferedProtocol):
         except Exception as error:
             self._fail(header, error)
             return
-        self._wait_for(running, header, size_bytes)
+        self._wait_for(running, header, size_bytes, frame)
 
-    def _wait_for(self, running: Pending[Answer], header: RequestHeader, size_bytes: int) -> None:
+    def _wait_for(
+        self, running: Pending[Answer], header: RequestHeader, size_bytes: int, frame: Frame | None = None
+    ) -> None:
         self._running = running
         self._running_bytes = size_bytes
+        self._running_frame = frame
         self._header = header
         running.add_done_callback(self._finished)
 

@@ -12,7 +12,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final
 
 from quorate.net.framing import Frame, FrameReader
-from quorate.net.routes import Series
+from quorate.net.routes import NoRoomError, Series
 from quorate.net.shortcuts import Undecoded
 from quorate.protocol.api.connection import RequestHeader
 from quorate.protocol.frame import read_request
@@ -97,14 +97,14 @@ class Incoming:
         self, route_id: int, series: Series, header: RequestHeader, request: Request
     ) -> list[tuple[RequestHeader, Request]]:
         """A request, and those waiting behind it that can be answered together with it, which do not wait any
-        more. What is wrong with another one is found when its own turn comes."""
+        more. What is wrong with another one, or that it is large, is found when its own turn comes."""
         found = [(header, request)]
         waiting, client_id, takes = self.waiting, header.client_id, series.takes
         if not takes(header, request) or self._budget.is_over:
             return found
         while waiting and len(found) < self._limits.requests_per_turn_max and _is_of(route_id, waiting[0]):
             try:
-                header, request = read_request(route_id, *waiting[0])
+                header, request = read_request(route_id, *waiting[0], _nothing)
             except Exception:
                 break
             if header.client_id != client_id or not takes(header, request):
@@ -137,7 +137,9 @@ class Incoming:
         limits = self._limits
         requests = len(self.waiting)
         request_bytes = self._waiting_bytes()
-        is_held_up = is_held_up or self.reader.refusal is not None or (self._budget.is_short and requests > 0)
+        reader = self.reader
+        is_held_up = is_held_up or reader.refusal is not None or reader.is_full
+        is_held_up = is_held_up or (self._budget.is_short and requests > 0)
         if self.is_reading:
             if (
                 is_held_up
@@ -153,6 +155,10 @@ class Incoming:
         ):
             self.is_reading = True
             transport.resume_reading()
+
+
+def _nothing(asked_bytes: int, _allowed_bytes: int) -> int:
+    raise NoRoomError(asked_bytes)
 
 
 def _is_of(route_id: int, frame: Frame) -> bool:
