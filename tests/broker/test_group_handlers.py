@@ -288,6 +288,30 @@ async def test_offsets_of_others_are_not_touched(serving):
     assert (await serving.ask(ListGroupsRequest(), 5)).groups == []
 
 
+class Counted(str):
+    """A text that counts how often it is looked at."""
+
+    looks = 0
+
+    def lower(self):
+        Counted.looks += 1
+        return super().lower()
+
+
+@in_loop
+async def test_what_groups_are_asked_for_is_looked_at_once_for_all_coordinators(serving):
+    await serving.begin_to_coordinate()
+    assert len(list(serving.groups.shards.all_active())) > 1
+    await serving.commit(("orders", 0, 5))
+    context = RequestContext("PLAINTEXT", "127.0.0.1", 4711, "test")
+    for states, count in (["EMPTY", "none"], 1), (["none", "of these"], 0):
+        request = ListGroupsRequest(states_filter=states)
+        header, request = decode_request(encode_request(request, 5, 1, "test"), 4)
+        Counted.looks, request.states_filter = 0, list(map(Counted, states))
+        assert len(serving.handlers[ListGroupsRequest](context, header, request).groups) == count
+        assert Counted.looks == len(states)
+
+
 @in_loop
 async def test_offsets_are_deleted_with_their_topic(serving):
     await serving.begin_to_coordinate()

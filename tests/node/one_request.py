@@ -115,9 +115,11 @@ class Bystander:
             try:
                 self._peer.ask(request, 4)
             except (OSError, AssertionError):
-                return  # the node was told to end meanwhile
-            self.answers += 1
-            self.waited_ms_max = max(self.waited_ms_max, (time.monotonic() - began) * 1000)
+                return  # the node was told to end meanwhile, or does not answer promptly
+            else:
+                self.answers += 1
+            finally:
+                self.waited_ms_max = max(self.waited_ms_max, (time.monotonic() - began) * 1000)
 
 
 class Watched:

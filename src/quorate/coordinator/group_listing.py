@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from quorate.coordinator.classic import ClassicGroup, State
 from quorate.coordinator.consumer_group import ConsumerGroup
@@ -37,16 +37,19 @@ def list_consumer(group: ConsumerGroup) -> Listed:
     )
 
 
-def matching(request: ListGroupsRequest, groups: Iterable[Listed]) -> list[Listed]:
+def matching(request: ListGroupsRequest, groups: Sequence[Listed]) -> list[Listed]:
     """Those that are in one of the states and of one of the types that are asked for, if any are."""
-    states = {state.lower() for state in request.states_filter}
-    types = {kind.lower() for kind in request.types_filter}
-    return [
-        group
-        for group in groups
-        if (not states or group.group_state.lower() in states)
-        and (not types or group.group_type.lower() in types)
-    ]
+    states = _asked(request.states_filter, (one.group_state for one in groups))
+    types = _asked(request.types_filter, (one.group_type for one in groups))
+    return [one for one in groups if one.group_state in states and one.group_type in types]
+
+
+def _asked(asked: Sequence[str], found: Iterable[str]) -> set[str]:
+    """What is asked for of what there is, of which there is little: all, if nothing is named."""
+    there = {one.lower(): one for one in found}
+    if not asked:
+        return set(there.values())
+    return {there[low] for one in asked if (low := one.lower()) in there}
 
 
 def describe_classic(group: ClassicGroup) -> Described:

@@ -12,6 +12,7 @@ from quorate.broker.groups import Groups
 from quorate.broker.handlers.group_members import caller_of, refuse
 from quorate.broker.handlers.metadata import CLUSTER_NAME, authorized_operations
 from quorate.broker.serving import Broker, Operation, ResourceKind
+from quorate.coordinator.group_listing import matching
 from quorate.net.many import answers_for_each
 from quorate.net.routes import Answer, RequestContext, Route
 from quorate.net.slices import Work, in_slices
@@ -59,12 +60,14 @@ class GroupAdministration:
         authorize = self._broker.authorize
         sees_all = authorize(context, Operation.DESCRIBE, ResourceKind.CLUSTER, CLUSTER_NAME)
         caller = caller_of(context, header.request_api_version)
-        found = [group for one in shards.all_active() for group in one.shard.list_groups(request, caller)]
+        # A filter may be long, and there may be many coordinators: it is applied once.
+        all_groups = ListGroupsRequest()
+        found = [group for one in shards.all_active() for group in one.shard.list_groups(all_groups, caller)]
         return ListGroupsResponse(
             error_code=ErrorCode.NONE,
             groups=[
                 group
-                for group in found
+                for group in matching(request, found)
                 if sees_all or authorize(context, Operation.DESCRIBE, ResourceKind.GROUP, group.group_id)
             ],
         )
