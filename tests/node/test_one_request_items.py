@@ -15,8 +15,13 @@ from node.broker_processes import BrokerProcesses
 from node.one_request import Peer
 from node.served_requests import NODE, SETTINGS, TOPIC, prepare, serve, served
 from quorate.protocol.api.admin import DescribeConfigsRequest
-from quorate.protocol.api.groups import DescribeGroupsRequest, FindCoordinatorRequest, OffsetFetchRequest
-from quorate.protocol.api.produce_fetch import ListOffsetsRequest
+from quorate.protocol.api.groups import (
+    DescribeGroupsRequest,
+    FindCoordinatorRequest,
+    ListGroupsRequest,
+    OffsetFetchRequest,
+)
+from quorate.protocol.api.produce_fetch import FetchRequest, ListOffsetsRequest
 from quorate.protocol.message import Request
 from sensible import Sensible
 
@@ -43,6 +48,8 @@ COMMITTED = OffsetFetchRequest, 8, ("groups",)
 GROUPS = DescribeGroupsRequest, 0, ("groups",)
 TOPICS = ListOffsetsRequest, 8, ("topics",)
 PARTITIONS = ListOffsetsRequest, 8, ("topics", "partitions")
+FETCHED = FetchRequest, 4, ("topics", "partitions")
+STATES = ListGroupsRequest, 5, ("states_filter",)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +73,8 @@ PARTITIONS = ListOffsetsRequest, 8, ("topics", "partitions")
         (COMMITTED, 200 * KIB, True, True),
         (GROUPS, 600 * KIB, True, True),
         (PARTITIONS, 3 * MIB, True, True),
+        (FETCHED, 3_000_000, True, True),
+        (STATES, 3 * MIB, True, True),
     ],
 )
 def test_many_items_cost_what_they_come_to(

@@ -75,6 +75,7 @@ class FetchHandler:
             wanted = self.sessions.begin(request, version, is_of_follower=replica_id >= 0)
         except ApiError as error:
             return refused(error)
+        request.topics = []  # they are noted, and may take much memory
         fetch = _Fetch(self._broker, context, version, request, replica_id, broker_epoch, wanted)
         begun_ms = self._broker.now_ms() if self._broker.quotas.request.is_set else 0.0
         fetch.arrive()
@@ -210,7 +211,7 @@ class _Fetch:
             try:
                 self._read_one(found, left_bytes, has_none)
             except ApiError as error:
-                found.error = error.with_traceback(None)  # which holds all that led to it
+                found.error = error.code
             all_found.append(found)
             if found.records is not None:
                 has_none = False
@@ -241,7 +242,7 @@ class _Fetch:
                     await partition.log.load(records)
                 except StorageError as error:
                     self._broker.replicas.offline(partition, error)
-                    found.records, found.error = None, ApiError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))
+                    found.records, found.error = None, ErrorCode.KAFKA_STORAGE_ERROR
 
     def _read_one(self, found: Found, left_bytes: int, at_least_one: bool) -> None:
         wanted = found.wanted
@@ -358,7 +359,7 @@ class _Fetch:
                 if one.is_said_anyway or (tells_at_once and self._is_awaited(one.partition)):
                     return True
                 is_anything_read = True
-            elif one.error.code not in _BEFORE_READING:
+            elif one.error not in _BEFORE_READING:
                 return True
         return not is_anything_read
 

@@ -49,7 +49,7 @@ class Found:
         self.wanted = wanted
         self.partition: Partition | None = None
         self.leader_epoch = -1
-        self.error: ApiError | None = None
+        self.error: ErrorCode | None = None
         self.high_watermark = -1
         self.last_stable_offset = -1
         self.log_start_offset = -1
@@ -108,8 +108,7 @@ def fetch_answer(
     )
 
 
-def _error_answer(wanted: Wanted, error: ApiError, version: int) -> PartitionAnswer:
-    code = error.code
+def _error_answer(wanted: Wanted, code: ErrorCode, version: int) -> PartitionAnswer:
     if code is ErrorCode.KAFKA_STORAGE_ERROR and version < _STORAGE_ERRORS_SINCE:
         code = ErrorCode.NOT_LEADER_OR_FOLLOWER
     return PartitionAnswer(
