@@ -93,3 +93,27 @@ def test_answers_may_have_to_be_waited_for(times):
 
     names = ["a", "b"] * times
     assert asyncio.run(Asked().ask(names, answer=later)) == names
+
+
+def turns(names, size_bytes):
+    """In how many turns of the loop so many are answered whose answers are so large."""
+
+    async def count():
+        asked = Asked()
+        answered = asyncio.ensure_future(
+            asked.ask(names, answer=lambda name: Result(group_id=name.ljust(size_bytes), error_code=0))
+        )
+        number = 0
+        while not answered.done():
+            await asyncio.sleep(0)
+            number += 1
+        return number
+
+    return asyncio.run(count())
+
+
+@pytest.mark.parametrize("count", [FEW, 2 * FEW])
+def test_large_items_are_made_a_few_in_a_turn(count):
+    names = [str(number) for number in range(count)]
+    assert turns(names, 30_000) >= count // 10
+    assert turns(names[:9], 30_000) < 5

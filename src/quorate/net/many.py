@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Hashable, Sequence
 from typing import Any, Final, TypeVar, cast
 
 from quorate.net.routes import RequestContext
-from quorate.net.slices import Work
+from quorate.net.slices import STEPS_PER_SLICE, Work
 from quorate.protocol.encoder import PreEncoded
 from quorate.protocol.items import EncodedItems
 from quorate.protocol.message import Message, Struct
@@ -19,6 +19,11 @@ __all__ = ["FEW", "answers_for_each"]
 
 FEW: Final = 100
 """So many are not worth the trouble."""
+# Nobody knows how large an answer is that is not encoded: ten of them are a slice.
+_STEPS_OF_FEW: Final = STEPS_PER_SLICE // 10
+# A step takes about as long as so many bytes of an answer, if they are made and if they are copied.
+_MADE_BYTES_PER_STEP: Final = 200
+_COPIED_BYTES_PER_STEP: Final = 20_000
 REMEMBERED_MAX: Final = 1000
 """Answers that are kept to be given again."""
 
@@ -43,6 +48,7 @@ def answers_for_each(
         for one in items:
             made = answer(one)
             found.append((yield made) if isinstance(made, Awaitable) else made)
+            yield _STEPS_OF_FEW
         return found
     encoded = EncodedItems(*encoded_as)
     known: dict[Hashable, bytes] = {}
@@ -53,16 +59,18 @@ def answers_for_each(
         if again is None:
             made = answer(one)
             item = encoded.add((yield made) if isinstance(made, Awaitable) else made)
+            steps = 1 + len(item) // _MADE_BYTES_PER_STEP
             if key is not None and len(known) < REMEMBERED_MAX:
                 known[same] = item
         else:
             encoded.add_encoded(again)
+            steps = 1 + len(again) // _COPIED_BYTES_PER_STEP
         if number % FEW == 0:
             size_bytes = encoded.size_bytes * len(items) // number
             if size_bytes > 2 * expected_bytes:
                 expected_bytes = size_bytes
                 context.expect(expected_bytes)
-        yield None
+        yield steps
     return _as_list(encoded.taken())
 
 

@@ -14,7 +14,8 @@ it on its own connection.
 
     return in_slices(work())
 
-What has to be waited for is yielded as well, and comes back as the value of the `yield`.
+What has to be waited for is yielded as well, and comes back as the value of the `yield`. A step that takes
+longer than others yields for how many it counts.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ T = TypeVar("T")
 # A step takes some microseconds.
 STEPS_PER_SLICE: Final = 250
 
-# Yields None after each step, or something to wait for; returns what comes of it.
-Work = Generator[Awaitable[Any] | None, Any, T]
+# Yields None after each step, for how many it counts, or something to wait for; returns what comes of it.
+Work = Generator[Awaitable[Any] | int | None, Any, T]
 
 
 def in_slices(work: Work[T]) -> T | Eventual[T]:
@@ -52,10 +53,15 @@ def in_slices(work: Work[T]) -> T | Eventual[T]:
 
 def _slice_of(work: Work[Any]) -> Awaitable[Any] | None:
     """Does a slice of the work. What it waits for then, if anything."""
-    for _ in range(STEPS_PER_SLICE):
-        awaited = next(work)
-        if awaited is not None:
-            return awaited
+    left = STEPS_PER_SLICE
+    while left > 0:
+        said = next(work)
+        if said is None:
+            left -= 1
+        elif isinstance(said, int):
+            left -= said
+        else:
+            return said
     return None
 
 
@@ -71,8 +77,8 @@ class _Rest:
         self._awaited: Pending[Any] | None = None
         self.answer.add_done_callback(self._is_over)
 
-    def go_on_after(self, awaited: Awaitable[Any] | None) -> None:
-        if awaited is None:
+    def go_on_after(self, awaited: Awaitable[Any] | int | None) -> None:
+        if awaited is None or isinstance(awaited, int):
             self._loop.call_soon(self._go_on)
         else:
             self._awaited = running = pending(awaited)
