@@ -162,7 +162,7 @@ class Lifecycle:
         # Until when
         self._admission_deadline_ms = math.inf
         self._leave_deadline_ms = math.inf
-        # Whether an active controller is there
+        # When an active controller was last heard, and since when there can be none.
         self._heard_ms = -math.inf
         self._ungoverned_since_ms = math.inf
 

@@ -136,7 +136,7 @@ def describe_resource(
     request: DescribeConfigsRequest,
     levels: Callable[[], Mapping[str, str]],
 ) -> Result:
-    """What a resource has that is asked for. `levels` are those of the loggers of this node."""
+    """The configurations of a resource. `levels` are those of the loggers of this node."""
     error, message, configs = ErrorCode.NONE, None, []
     try:
         if asked.resource_type == BROKER_LOGGER:
@@ -213,7 +213,7 @@ def _topic_entries(
 
 
 def _cluster_entries(image: ClusterImage) -> Iterator[Entry]:
-    """What was set for all nodes, as far as it was."""
+    """The configurations that were set for all nodes."""
     for key, text in sorted(image.configs.get(CLUSTER_DEFAULT, {}).items()):
         yield _node_entry(key, [Found(key, text, DYNAMIC_DEFAULT_BROKER)])
 

@@ -140,7 +140,7 @@ class AlteringConfigs:
             raise _refused(f"{_CLEANER[0]} must be at least 1MB per cleaner thread.")
 
     def _worth(self, key: str, put: Mapping[str, str]) -> int:
-        """What a number will be. One that is put, and stands elsewhere (`${file:...}`), is not known here."""
+        """A number after the change. One that stands in another file (`${file:...}`) is not known."""
         try:
             return int(put[key])
         except (KeyError, ValueError):
@@ -178,7 +178,7 @@ def _check_keys(resource: _Resource) -> None:
 
 
 def _check_dynamic(names: Sequence[str], file: Mapping[str, str], *, is_for_one: bool) -> None:
-    """What is no key of Kafka's may be a plugin's, which can be anything."""
+    """A key that Kafka does not have may be a plugin's: its value can be anything."""
     known = {name: key for name in names if (key := broker_key(name, file)) is not None}
     fixed = sorted(
         name for name in names if name in UNUSED_CONFIGS or (name in known and not known[name].is_dynamic)

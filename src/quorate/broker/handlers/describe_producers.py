@@ -1,4 +1,4 @@
-"""Who has written to a partition, as its leader or any other replica remembers them: DescribeProducers.
+"""DescribeProducers: the producers of a partition, as its leader or any other replica remembers them.
 
 Operators look here for a transaction that hangs: it is open at a partition, and no coordinator knows of it.
 """

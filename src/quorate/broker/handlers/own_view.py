@@ -92,7 +92,7 @@ class OwnView:
         return condition is None or await self.holds(condition, timeout_ms)
 
     def is_any_coming(self, topics: Iterable[Topic]) -> bool:
-        """Whether the image shows one of these, and the broker has not carried out that it was created."""
+        """Whether the image shows one of these topics before the broker has carried out its creation."""
         return self._carried_out() < self._applied_offset() and any(self._is_coming(one.id) for one in topics)
 
     async def catches_up(self) -> bool:

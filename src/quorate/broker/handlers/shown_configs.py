@@ -1,4 +1,4 @@
-"""What a change of configurations looks like once a broker shows it.
+"""The configurations that a broker shows after a change, for the answer that waits until it does.
 
 The controller does not say at which offset of the metadata a change stands. So a broker that has passed one
 on looks for what was asked. Whoever changes the same at the same time may have made something else of it:
